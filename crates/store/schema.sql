@@ -99,7 +99,7 @@ CREATE TABLE task_runs (
     request text not null,
     usage text,
     result text
-, user blob, payer blob);
+, user blob, payer blob, micro_usd integer);
 CREATE INDEX task_runs_queue on task_runs (agent, priority desc, id) where status = 0;
 CREATE INDEX task_runs_unsuccessful on task_runs (status, id) where status >= 3;
 CREATE INDEX task_runs_conversation on task_runs (conversation, id) where conversation is not null;
@@ -183,7 +183,7 @@ CREATE TABLE channels (
     capabilities text not null,
     device_info text,
     tools text not null
-, tools_no integer);
+, tools_no integer, node blob);
 CREATE INDEX channels_runtime on channels (runtime, no) where runtime is not null and resume is not null;
 CREATE INDEX channels_connected on channels (no) where connected = 1;
 CREATE TABLE channel_frames (
@@ -352,7 +352,7 @@ CREATE TABLE deliveries (
     last_error text,
     created integer not null,
     delivered integer
-, config text, seq integer);
+, config text, seq integer, target blob, node blob);
 CREATE INDEX deliveries_run on deliveries (run, no);
 CREATE INDEX deliveries_due on deliveries (next) where state = 'pending';
 CREATE INDEX deliveries_failed on deliveries (no) where state = 'failed';
@@ -447,3 +447,57 @@ CREATE TABLE conversation_agents (
     agent blob not null, joined integer not null default 0,
     primary key (conversation, agent)
 ) without rowid;
+CREATE VIRTUAL TABLE run_search using fts5 (grams, content='', contentless_delete=1, detail=none, tokenize='ascii');
+CREATE TABLE 'run_search_data'(id INTEGER PRIMARY KEY, block BLOB);
+CREATE TABLE 'run_search_idx'(segid, term, pgno, PRIMARY KEY(segid, term)) WITHOUT ROWID;
+CREATE TABLE 'run_search_docsize'(id INTEGER PRIMARY KEY, sz BLOB, origin INTEGER);
+CREATE TABLE 'run_search_config'(k PRIMARY KEY, v) WITHOUT ROWID;
+CREATE INDEX task_runs_cost on task_runs (id, micro_usd) where micro_usd is not null;
+CREATE TABLE saved_views (
+    no integer primary key,
+    user blob not null,
+    name text not null,
+    query text not null
+);
+CREATE UNIQUE INDEX saved_views_name on saved_views (user, name);
+CREATE TABLE notification_targets (
+    no integer primary key,
+    id blob not null unique,
+    tenant blob not null,
+    service text not null,
+    name text not null,
+    user blob,
+    -- The key or session that it ends with.
+    key blob not null,
+    origin text not null,
+    -- A digest of the complete address.
+    address blob not null,
+    -- The complete address and its secrets, sealed by the hub.
+    sealed blob not null,
+    choices text not null,
+    created integer not null
+);
+CREATE INDEX notification_targets_tenant on notification_targets (tenant, no);
+CREATE INDEX deliveries_notified on deliveries (tenant, seq) where target is not null;
+CREATE TABLE nodes (
+    no integer primary key,
+    id blob not null unique,
+    beats integer not null default 0
+);
+CREATE TABLE node_leases (
+    name text not null primary key,
+    node blob not null
+);
+CREATE INDEX deliveries_leased on deliveries (node) where node is not null;
+CREATE TABLE shared_values (
+    no integer primary key,
+    kind text not null,
+    name text not null,
+    tenant blob not null,
+    holder text not null,
+    value blob not null,
+    expires integer not null
+);
+CREATE UNIQUE INDEX shared_values_name on shared_values (kind, name);
+CREATE INDEX shared_values_holder on shared_values (kind, tenant, holder, no);
+CREATE INDEX shared_values_expires on shared_values (expires);

@@ -13,7 +13,7 @@ use attache_protocol::{
         run::{CompleteRequest, ProgressRequest},
     },
 };
-use attache_store::sqlite::SqliteStore;
+use attache_store::sql::SqlStore;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
 use crate::{
@@ -36,7 +36,7 @@ impl HubInstance {
         let mut options = Options::new(data.join("hub"), address);
         options.drain_limit = Duration::from_secs(2);
         options.disk_reserve = Some(0);
-        let store = Arc::new(SqliteStore::open(&data.join("hub.db")).unwrap());
+        let store = Arc::new(SqlStore::open(&data.join("hub.db")).unwrap());
         let hub = Hub::start(options, store, Env::system()).await.unwrap();
         let surface = router(hub.clone()).merge(attache_a2a::router(hub.clone()));
         let (stop, stopped) = oneshot::channel::<()>();

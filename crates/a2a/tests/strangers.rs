@@ -1,11 +1,14 @@
 //! Callers without a credential: what they may send, to whom, and how much of it.
 
+use attache_a2a_wire::grpc::v1;
 use attache_protocol::{Json, wire::account::AccountRequest};
 use serde_json::{Value, json};
+use tonic::Code;
 
 use crate::{
     obedient::{immediate, steps},
     scene::{A2aFixture, AGENT, world},
+    speak::{RefusalForm, TestBinding, TestClient, TestVersion, grpc},
 };
 
 /// Sends a text of so many bytes over JSON-RPC, without a credential.
@@ -107,5 +110,50 @@ async fn a_context_of_strangers_belongs_to_one_agent() {
     }
     assert_eq!(contexts[0], contexts[1]);
     assert_ne!(contexts[0], contexts[2]);
+    scene.world.stop().await;
+}
+
+/// The answer to a message of so many empty parts over gRPC, each of which is two bytes and takes hundreds in memory.
+async fn flood(client: &TestClient, parts: usize) -> (Code, String) {
+    let message = v1::Message {
+        message_id: "m".to_owned(),
+        role: v1::Role::User.into(),
+        parts: vec![v1::Part::default(); parts],
+        ..v1::Message::default()
+    };
+    let request = v1::SendMessageRequest {
+        tenant: AGENT.to_owned(),
+        message: Some(message),
+        ..v1::SendMessageRequest::default()
+    };
+    let refusal = grpc::send_as_it_is(client, request).await.unwrap_err();
+    let RefusalForm::Grpc(code) = refusal.form else { panic!("{refusal:?}") };
+    (code, refusal.message)
+}
+
+#[tokio::test]
+async fn what_takes_much_memory_is_refused_before_it_is_decoded() {
+    let scene = A2aFixture::start(world().tuned(|options| options.max_unauthenticated_bytes = 4 << 20)).await;
+    scene.switch(json!({"anonymous": true})).await;
+    let stranger = scene.stranger(TestBinding::Grpc, TestVersion::V10);
+    let owner = scene.client(TestBinding::Grpc, TestVersion::V10);
+    let too_large = |limit: &str| {
+        let text = format!(
+            "The message takes more than {limit} when it is read. Send fewer parts or values, or a file as a `url`."
+        );
+        (Code::ResourceExhausted, text)
+    };
+    assert_eq!(flood(&stranger, 40_000).await, too_large("8 MiB"));
+    assert_eq!(flood(&owner, 200_000).await, too_large("64 MiB"));
+    // It is in the budget that all of them share.
+    let (code, text) = flood(&stranger, 7_000).await;
+    assert!(code == Code::ResourceExhausted && text.contains("busy with requests from callers"), "{code:?} {text}");
+    // What is not decoded is given back, and what is small enough is read as ever.
+    for _ in 0..3 {
+        let (code, text) = flood(&stranger, 3_000).await;
+        assert!(code == Code::InvalidArgument && text.contains("must have one of text, raw, url and data"), "{text}");
+    }
+    let (code, text) = flood(&owner, 7_000).await;
+    assert!(code == Code::InvalidArgument && text.contains("must have one of text, raw, url and data"), "{text}");
     scene.world.stop().await;
 }

@@ -187,8 +187,8 @@ impl Execution {
         self.moved.send_replace(());
     }
 
-    /// Runs the driver until it ends, the deadline passes, or it is cancelled or shut down. Records the outcome.
-    pub(crate) async fn drive(self: Arc<Self>, driver: Arc<dyn Driver>, job: DriverRun, env: Env) {
+    /// Runs the driver until it ends, the deadline passes, or it is cancelled or shut down. The outcome isn't recorded yet.
+    pub(crate) async fn drive(&self, driver: Arc<dyn Driver>, job: DriverRun, env: Env) -> TaskReply {
         let deadline = job.task.deadline.map(|at| at.since(env.now()));
         let reply = match deadline {
             Some(Duration::ZERO) => {
@@ -200,7 +200,7 @@ impl Execution {
         let reply = self.attribute_stop(reply);
         let code = reply.error.as_ref().map_or("", |error| error.code.as_str());
         tracing::info!(run.id = %self.id, success = reply.success, code, "run ended");
-        self.finish(reply);
+        reply
     }
 
     async fn watch(&self, driver: Arc<dyn Driver>, job: DriverRun, deadline: Option<Duration>) -> TaskReply {

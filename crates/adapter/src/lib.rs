@@ -27,11 +27,14 @@ mod service;
 mod slot;
 mod spool;
 mod surface;
+mod worktree;
 
 pub use driver::{Driver, DriverRun};
 pub use environment::Environment;
 pub use execution::EventSink;
-pub use host::{AllowedHostName, HostFolder, HostMemory, HostNeeds, HostSetup, SandboxLimit};
+pub use host::{
+    AllowedHostName, HostFolder, HostMemory, HostNeeds, HostSetup, KeptSession, SandboxLimit, SessionChoice,
+};
 pub use options::{AdapterWalls, HiddenFolder, Options, OtherFolders};
 pub use question::Asker;
 pub use repository::GuardedRepository;

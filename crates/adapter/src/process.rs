@@ -13,6 +13,7 @@ use std::{
 use attache_os::{
     control_group::{ControlGroup, ExceededResources},
     process_group::{ProcessGroup, RUN_ID_VARIABLE},
+    program,
 };
 use attache_protocol::wire::adapter::{TaskOutput, TaskReply};
 use attache_sandbox::{FileView, Walls};
@@ -26,12 +27,13 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     AdapterWalls, DriverRun, EventSink, SandboxLimit, artifacts,
     host::{git, inside},
-    output::{ChunkBoundary, GateOutput, TextGate, TextHead, TextLimit, TextTail, pump, pump_bytes},
+    output::{ChunkBoundary, PassedText, TextGate, TextHead, TextLimit, TextTail, pump, pump_bytes},
     placed_files::PlacedFiles,
     repository::GuardedRepository,
     resources,
     scratch::ScratchFolder,
     spool::{ContentKind, OutputSpool},
+    worktree,
 };
 
 /// How much of the standard output becomes the answer, and how much of the standard error is streamed. The hub accepts
@@ -148,7 +150,7 @@ fn command(
 ) -> io::Result<Command> {
     let mut command = match (&job.walls, repository) {
         (Some(walls), Some(repository)) => inside_walls(program, repository, walls, scratch, job)?,
-        _ => command_for_run(&program.name, job),
+        _ => command_outside_walls(&program.name, job)?,
     };
     command
         .args(&program.args)
@@ -181,18 +183,39 @@ fn inside_walls(
     walls.processes = Some(own.resources.processes);
     // What comes with other runs isn't this one's.
     if let Some((came, placed)) = PlacedFiles::hidden(job, &walls.cwd) {
-        walls.hide.extend(own.launcher.has_namespaces().then_some(came));
-        walls.write.extend(placed.filter(|_| program.files.folder().is_some()));
+        // Namespaces cover all of them, and show its own again. Otherwise it is a part of the folder like every other.
+        if own.launcher.has_namespaces() {
+            walls.hide.push(came);
+            walls.write.extend(placed.filter(|_| program.files.folder().is_some()));
+        }
     }
     walls.read.extend(program.reads.iter().cloned());
     // A program outside the system's folders.
-    walls.read.extend(Path::new(&program.name).is_absolute().then(|| PathBuf::from(&program.name)));
+    let name = Path::new(&program.name);
+    walls.read.extend(name.is_absolute().then(|| name.to_owned()));
     if walls.files == FileView::Declared {
-        inside::show_toolchains(&mut walls, &job.environment);
+        let worked_in = inside::all_worked_in(&walls, job);
+        inside::show_toolchains(&mut walls, &job.environment, &worked_in);
+        inside::keep_sound(&mut walls, &worked_in);
     }
+    worktree::open(&mut walls, job);
     let (name, words) = own.launcher.command(&walls, &program.name)?;
     let mut command = command_for_run(&name, job);
     command.args(words).env("TMPDIR", scratch.path());
+    Ok(command)
+}
+
+/// A program that nothing confines. A name is looked up in `PATH`, but not where runs work: one of them could have put a
+/// program there for the next one, which may be somebody else's.
+pub(crate) fn command_outside_walls(name: &OsStr, job: &DriverRun) -> io::Result<Command> {
+    if name.as_encoded_bytes().contains(&b'/') {
+        return Ok(command_for_run(name, job));
+    }
+    let search_path = job.environment.get("PATH").map_or(OsStr::new(program::SYSTEM_PATH), OsString::as_os_str);
+    let found = program::find_in(search_path, name, &job.worked_in())
+        .ok_or_else(|| io::Error::from(rustix::io::Errno::NOENT))?;
+    let mut command = command_for_run(found.as_os_str(), job);
+    command.arg0(name);
     Ok(command)
 }
 
@@ -246,8 +269,8 @@ async fn supervise(
                 answer_end.push(piece);
                 // The chunks are the answer, so anything not kept isn't streamed either.
                 match answer.push(piece) {
-                    GateOutput::All(text) => events.chunk(text),
-                    GateOutput::Last(text) => {
+                    PassedText::All(text) => events.chunk(text),
+                    PassedText::Last(text) => {
                         if !text.is_empty() {
                             events.chunk(text);
                         }
@@ -256,7 +279,7 @@ async fn supervise(
                             "the output is too long to show here; it is handed over as a file if the task completes",
                         );
                     }
-                    GateOutput::Nothing => {}
+                    PassedText::Nothing => {}
                 }
             };
             content = pump_bytes(stdout, closed(), ChunkBoundary::Anywhere, |bytes| spool.push(bytes), take).await;
@@ -267,14 +290,14 @@ async fn supervise(
             let take = |piece: &str| {
                 errors.push(piece);
                 match streamed.pass(piece) {
-                    GateOutput::All(text) => log(events, text),
-                    GateOutput::Last(text) => {
+                    PassedText::All(text) => log(events, text),
+                    PassedText::Last(text) => {
                         if !text.is_empty() {
                             log(events, text);
                         }
                         events.log("warning", "the standard error is too long; the rest is not shown");
                     }
-                    GateOutput::Nothing => {}
+                    PassedText::Nothing => {}
                 }
             };
             pump(stderr, closed(), ChunkBoundary::AtLineEnd, take).await;

@@ -6,8 +6,10 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsStr,
     fs,
     io::{self, Write as _},
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     time::SystemTime,
 };
@@ -47,10 +49,14 @@ enum SearchEnd {
     TooManyFolders,
 }
 
-/// Programs, and where remotes lead: a push to a folder runs that folder's programs.
-const FOLDERS: [&str; 3] = ["hooks", "remotes", "branches"];
+/// Programs; where remotes lead, because a push to a folder runs that folder's programs; and git's own folders of linked
+/// working trees, which say where their settings are. Others make such folders while a run works.
+const FOLDERS: [&str; 4] = ["hooks", "remotes", "branches", "worktrees"];
 
-/// The file in the record's folder.
+/// Where other objects are. If it leads to another file, git prints lines of that.
+const OTHER_OBJECTS: [&str; 2] = ["alternates", "http-alternates"];
+
+/// The file in the record's folder. Each path ends with a zero byte, which no name has.
 const RECORD: &str = "placeholders";
 const MAX_RECORD: u64 = 4 << 20;
 
@@ -68,7 +74,10 @@ pub(crate) const MAX_POINTER: u64 = 8 * 1024;
 /// Removes the placeholders that a killed process left behind.
 pub(crate) fn tidy(record: &Path) {
     // A run could write there, too: a pipe would block, and a huge file fill the memory.
-    for path in small_file::read(&record.join(RECORD), MAX_RECORD).unwrap_or_default().lines().map(Path::new) {
+    let listed = small_file::read_bytes(&record.join(RECORD), MAX_RECORD).unwrap_or_default();
+    // What isn't complete was being written when the process ended, before the file was created.
+    for path in listed.split_inclusive(|byte| *byte == 0).filter_map(|path| path.strip_suffix(&[0])) {
+        let path = Path::new(OsStr::from_bytes(path));
         let content = if path.ends_with(COMMON_FOLDER) { HERE } else { NO_SETTINGS };
         if let Err(error) = placeholder::remove_unused(path, content) {
             tracing::warn!(path = %path.display(), %error, "couldn't remove a placeholder");
@@ -82,7 +91,14 @@ impl GuardedRepository {
     /// Those of a run inside these walls. Without namespaces nothing can be fixed.
     pub(crate) fn of_run(walls: &AdapterWalls, job: &DriverRun) -> io::Result<Self> {
         match walls.launcher.has_namespaces() {
-            true => Self::new([job.real_folder()?.as_path()], &job.scratch, &job.env),
+            true => {
+                let at = (job.scratch.as_path(), &job.env);
+                let mut guarded = Self::new([job.real_folder()?.as_path()], at.0, at.1)?;
+                if let Some(worktree) = &job.worktree {
+                    guarded.add_worktree(&worktree.admin, at)?;
+                }
+                Ok(guarded)
+            }
             false => Ok(Self::default()),
         }
     }
@@ -166,8 +182,11 @@ impl GuardedRepository {
 
     /// Fails if there are more than can be kept from changing: those left out would be a way around the others.
     fn add(&mut self, git: &Path, at: (&Path, &Env)) -> io::Result<()> {
+        if self.fixed.iter().any(|folder| git.starts_with(folder)) {
+            return Ok(());
+        }
         let length: usize = self.fixed.iter().map(|path| path.as_os_str().len()).sum();
-        if self.fixed.len() >= MAX_REPOSITORIES * 4 || length >= MAX_PATHS {
+        if self.fixed.len() >= MAX_REPOSITORIES * 6 || length >= MAX_PATHS {
             return Err(io::Error::other(format!(
                 "{} is one git repository too many below the task's folder; remove those that aren't needed",
                 git.display()
@@ -183,14 +202,32 @@ impl GuardedRepository {
         self.hold(git.join("config"), NO_SETTINGS, at)?;
         self.hold(git.join(WORKTREE_SETTINGS), NO_SETTINGS, at)?;
         self.hold(git.join(COMMON_FOLDER), HERE, at)?;
-        self.add_modules(&git.join("modules"), MAX_DEPTH, at)?;
-        for worktree in subfolders(&git.join("worktrees")) {
-            self.fix(worktree.join(COMMON_FOLDER));
-            self.fix(worktree.join("gitdir"));
-            self.hold(worktree.join(WORKTREE_SETTINGS), NO_SETTINGS, at)?;
-            self.add_modules(&worktree.join("modules"), MAX_DEPTH, at)?;
+        self.hold_objects(&git.join("objects"), at)?;
+        self.add_modules(&git.join("modules"), MAX_DEPTH, at)
+    }
+
+    fn hold_objects(&mut self, objects: &Path, at: (&Path, &Env)) -> io::Result<()> {
+        if !objects.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+            return Ok(());
+        }
+        let info = objects.join("info");
+        if self.is_local && info.symlink_metadata().is_err() {
+            let _ = fs::create_dir(&info);
+        }
+        check_link(&info)?;
+        for path in OTHER_OBJECTS.map(|name| info.join(name)) {
+            check_link(&path)?;
+            self.hold(path, NO_SETTINGS, at)?;
         }
         Ok(())
+    }
+
+    /// Git's own folder of a linked working tree.
+    fn add_worktree(&mut self, worktree: &Path, at: (&Path, &Env)) -> io::Result<()> {
+        self.fix(worktree.join(COMMON_FOLDER));
+        self.fix(worktree.join("gitdir"));
+        self.hold(worktree.join(WORKTREE_SETTINGS), NO_SETTINGS, at)?;
+        self.add_modules(&worktree.join("modules"), MAX_DEPTH, at)
     }
 
     /// Submodules, whose names can contain slashes.
@@ -228,7 +265,7 @@ impl GuardedRepository {
         if let Some(record) = &self.record {
             // Listed first: the process can be killed at any time.
             let mut list = fs::OpenOptions::new().create(true).append(true).open(record.file(RECORD))?;
-            writeln!(list, "{}", path.display())?;
+            list.write_all(&[path.as_os_str().as_bytes(), &[0]].concat())?;
             let unique = format!("attache-{}", env.uuid().simple());
             // Where it can't be created, the run can't either.
             self.placeholders.extend(Placeholder::hold(&path, content, &unique).ok().flatten());
@@ -251,9 +288,21 @@ fn check_link(path: &Path) -> io::Result<()> {
 
 /// Where a file `.git` leads.
 pub(crate) fn named_repository(file: &Path) -> Option<PathBuf> {
-    let text = small_file::read(&file.canonicalize().ok()?, MAX_POINTER).ok()?;
-    let target = text.strip_prefix("gitdir: ")?.trim_end_matches(['\n', '\r']);
+    let text = small_file::read_bytes(&file.canonicalize().ok()?, MAX_POINTER).ok()?;
+    let target = without_line_end(text.strip_prefix(b"gitdir: ")?);
     file.parent()?.join(target).canonicalize().ok().filter(|target| target.is_dir())
+}
+
+/// Where the rest of a repository is, if it says so.
+pub(crate) fn common_folder(git: &Path) -> Option<PathBuf> {
+    let text = small_file::read_bytes(&git.join(COMMON_FOLDER), MAX_POINTER).ok()?;
+    Some(git.join(without_line_end(&text)))
+}
+
+/// As git takes it.
+fn without_line_end(text: &[u8]) -> &OsStr {
+    let end = text.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
+    OsStr::from_bytes(&text[..end])
 }
 
 /// When a folder was made. No program can change that.
@@ -301,10 +350,9 @@ mod tests {
         fixed.sort();
         let mut expected = vec![root.join("lib/sub/.git")];
         for repository in [".git", ".git/modules/lib/sub", "nested/.git"] {
-            let names = ["hooks", "remotes", "branches", "config", "config.worktree", "commondir"];
+            let names = ["hooks", "remotes", "branches", "worktrees", "config", "config.worktree", "commondir"];
             expected.extend(names.map(|name| root.join(repository).join(name)));
         }
-        expected.extend(["commondir", "config.worktree"].map(|name| root.join(".git/worktrees/other").join(name)));
         expected.sort();
         assert_eq!(fixed, expected);
         assert_eq!(fs::read_to_string(root.join(".git/commondir")).unwrap(), ".\n");
@@ -315,6 +363,24 @@ mod tests {
         drop(second);
         assert_eq!(own(), before);
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+    }
+
+    /// Git would print lines of what it leads to.
+    #[test]
+    fn what_leads_to_other_objects_is_fixed() {
+        let (folder, scratch, env) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Env::seeded(1));
+        let root = folder.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join(".git/objects")).unwrap();
+        let lists = OTHER_OBJECTS.map(|name| root.join(".git/objects/info").join(name));
+        let guarded = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
+        for list in &lists {
+            assert!(guarded.fixed.contains(list) && list.is_file(), "{guarded:?}");
+        }
+        drop(guarded);
+        assert!(lists.iter().all(|list| !list.exists()));
+        std::os::unix::fs::symlink("/etc/passwd", &lists[0]).unwrap();
+        let refused = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap_err().to_string();
+        assert!(refused.contains("info/alternates is a link"), "{refused}");
     }
 
     /// A run could make so many that the folder's own was left out.
@@ -329,9 +395,9 @@ mod tests {
         let long = "x".repeat(200);
         let make = |count: usize| {
             for number in 0..count {
-                let worktree = root.join(format!("worktrees/{long}{number}"));
-                fs::create_dir_all(&worktree).unwrap();
-                fs::write(worktree.join("commondir"), ".").unwrap();
+                let module = root.join(format!("modules/{long}{number}"));
+                fs::create_dir_all(&module).unwrap();
+                fs::write(module.join("HEAD"), "").unwrap();
             }
         };
         make(60);
@@ -340,7 +406,7 @@ mod tests {
         assert!(guarded.fixed.contains(&root.join(".git/remotes")));
         drop(guarded);
         // Links lead nowhere, and too many are refused rather than left out.
-        std::os::unix::fs::symlink(root.join("worktrees"), root.join(".git/worktrees")).unwrap();
+        std::os::unix::fs::symlink(root.join("modules"), root.join(".git/modules")).unwrap();
         fs::create_dir_all(root.join("sub/store")).unwrap();
         fs::write(root.join("sub/store/config"), "").unwrap();
         std::os::unix::fs::symlink("store", root.join("sub/.git")).unwrap();
@@ -403,6 +469,34 @@ mod tests {
         let private = rustix::fs::Mode::from_raw_mode(0o600);
         rustix::fs::mknodat(rustix::fs::CWD, copy.join(RECORD), rustix::fs::FileType::Fifo, private, 0).unwrap();
         tidy(&copy);
+    }
+
+    /// What isn't text leads git somewhere all the same, and is cleaned up as well.
+    #[test]
+    fn names_that_are_not_utf8_are_guarded_like_others() {
+        let (folder, scratch, env) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Env::seeded(1));
+        let root = folder.path().canonicalize().unwrap();
+        let store = root.join(OsStr::from_bytes(b"store\n\xff"));
+        fs::create_dir(&store).unwrap();
+        fs::write(store.join("config"), "").unwrap();
+        fs::create_dir(root.join("linked")).unwrap();
+        let pointer = [b"gitdir: ", store.as_os_str().as_bytes(), b"\n"].concat();
+        fs::write(root.join("linked/.git"), pointer).unwrap();
+        let guarded = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
+        let mut fixed = guarded.fixed.clone();
+        fixed.sort();
+        let mut expected = vec![root.join("linked/.git")];
+        let names = ["branches", "commondir", "config", "config.worktree", "hooks", "remotes", "worktrees"];
+        expected.extend(names.map(|name| store.join(name)));
+        assert_eq!(fixed, expected);
+        // As after a crash.
+        let copy = scratch.path().join("copy");
+        fs::create_dir(&copy).unwrap();
+        fs::copy(guarded.record.as_ref().unwrap().path().join(RECORD), copy.join(RECORD)).unwrap();
+        drop(guarded);
+        fs::write(store.join(COMMON_FOLDER), HERE).unwrap();
+        tidy(&copy);
+        assert!(!store.join(COMMON_FOLDER).exists());
     }
 
     #[test]

@@ -4,7 +4,10 @@ use std::{io, net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time
 
 use attache_protocol::{
     Code, Json, RunId, WorkspaceId,
-    wire::adapter::{HostInfo, RunTask, RunTools, TaskReply, WallsProof},
+    wire::{
+        adapter::{HostInfo, RunTask, RunTools, TaskReply, WallsProof},
+        host_session::HostSession,
+    },
 };
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -17,7 +20,7 @@ use crate::{
     listener::{AdapterConnection, AdapterListener},
     scratch,
     slot::{RunAdmission, RunSlots},
-    surface,
+    surface, worktree,
 };
 
 /// How long open connections get to read their last events during shutdown.
@@ -126,6 +129,9 @@ pub async fn try_start(options: &Options) -> Result<(), String> {
         sandbox: None,
         default_sandbox: None,
         permission_mode: None,
+        worktrees: None,
+        for_owner: false,
+        host_session: None,
         // Nothing listens there: this only tests whether the host accepts the tools.
         mcp: Some(RunTools { url: "http://127.0.0.1:9/mcp".to_owned(), token: "none".to_owned() }),
         deadline: None,
@@ -143,6 +149,7 @@ fn job(options: &Options, task: RunTask, execution: &Arc<Execution>) -> DriverRu
         environment: options.environment.clone(),
         scratch: options.scratch.clone(),
         hidden: options.walls.as_ref().map(AdapterWalls::folders).unwrap_or_default(),
+        worktree: None,
         walls: options.walls.clone().filter(|_| options.driver.runs_inside_walls()),
         env: options.env.clone(),
         events: EventSink::of(execution.clone()),
@@ -191,6 +198,19 @@ impl AdapterService {
         self.options.driver.plans()
     }
 
+    /// Whether the working folder is in a git repository, so that runs can have worktrees.
+    pub(crate) fn makes_worktrees(&self) -> bool {
+        let is_repository = |git: PathBuf| git.is_file() || git.join("HEAD").exists();
+        self.options.cwd.ancestors().any(|folder| is_repository(folder.join(".git")))
+    }
+
+    /// The sessions that the agent keeps for the working folder, newest first.
+    pub(crate) async fn sessions(&self) -> Vec<HostSession> {
+        let (driver, environment) = (self.options.driver.clone(), self.options.environment.clone());
+        let cwd = self.options.cwd.clone();
+        tokio::task::spawn_blocking(move || driver.sessions(&environment, &cwd)).await.unwrap_or_default()
+    }
+
     pub(crate) fn accepts_unsolicited(&self) -> bool {
         self.options.driver.accepts_unsolicited()
     }
@@ -228,7 +248,7 @@ impl AdapterService {
 
     fn start(&self, task: RunTask, execution: Arc<Execution>) -> impl Future<Output = ()> + use<> {
         let options = &self.options;
-        let job = job(options, task, &execution);
+        let mut job = job(options, task, &execution);
         let (driver, env) = (options.driver.clone(), options.env.clone());
         async move {
             if job.plans_first() && !driver.plans() {
@@ -239,8 +259,34 @@ impl AdapterService {
                 );
                 return execution.finish(TaskReply::failed("refused", message));
             }
+            if job.task.host_session.is_some() && !driver.continues_sessions() {
+                let message = format!(
+                    "{} doesn't continue sessions on this device, so the task was not started; start a new conversation, or                      let it (`--keep-sessions own`)",
+                    driver.host().kind
+                );
+                return execution.finish(TaskReply::failed("refused", message));
+            }
             match tokio::fs::metadata(&job.cwd).await {
-                Ok(metadata) if metadata.is_dir() => execution.drive(driver, job, env).await,
+                Ok(metadata) if metadata.is_dir() => {
+                    let worktree = match worktree::enter(&mut job).await {
+                        Ok(worktree) => worktree,
+                        Err(refused) => return execution.finish(refused),
+                    };
+                    let folder = match worktree {
+                        None => worktree::hold_folder(&job).await,
+                        Some(_) => Ok(None),
+                    };
+                    let _folder = match folder {
+                        Ok(folder) => folder,
+                        Err(refused) => return execution.finish(refused),
+                    };
+                    let events = job.events.clone();
+                    let reply = execution.drive(driver, job, env).await;
+                    if let Some(worktree) = worktree {
+                        worktree::leave(worktree, &reply, &events).await;
+                    }
+                    execution.finish(reply);
+                }
                 _ => {
                     let message = format!(
                         "the working directory `{}` doesn't exist on this device; create it or set another `cwd`",

@@ -1,11 +1,14 @@
-//! The HTTP surface: `GET /health`, `POST /run-task`, and for a running task its events, cancel and answers.
+//! The HTTP surface: `GET /health`, `GET /sessions`, `POST /run-task`, and for a running task its events, cancel and answers.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use attache_protocol::{
     Code, RunId, json,
     secret::mask,
-    wire::adapter::{AdapterHealth, AdapterInputAnswer, AdapterPermissionDecision, TaskReply},
+    wire::{
+        adapter::{AdapterHealth, AdapterInputAnswer, AdapterPermissionDecision, TaskReply},
+        host_session::AdapterSessions,
+    },
 };
 use axum::{
     Json, Router,
@@ -45,6 +48,7 @@ type SharedService = State<Arc<AdapterService>>;
 pub(crate) fn router(service: Arc<AdapterService>) -> Router {
     Router::new()
         .route("/health", get(health))
+        .route("/sessions", get(sessions))
         .route("/run-task", post(run_task))
         .route("/run-task/{task_run_id}/events", get(events))
         .route("/run-task/{task_run_id}/cancel", post(cancel))
@@ -86,6 +90,7 @@ async fn health(State(service): SharedService, headers: HeaderMap) -> Result<Res
                 host: Some(service.host()),
                 asks: service.asks(),
                 plans: service.plans(),
+                worktrees: service.makes_worktrees(),
                 running,
                 also_running,
                 concurrency: Some(service.concurrency()).filter(|places| places.get() > 1),
@@ -95,6 +100,11 @@ async fn health(State(service): SharedService, headers: HeaderMap) -> Result<Res
             Ok(Json(health).into_response())
         }
     }
+}
+
+/// What the agent keeps for the working folder.
+async fn sessions(State(service): SharedService) -> Json<AdapterSessions> {
+    Json(AdapterSessions { sessions: service.sessions().await })
 }
 
 async fn run_task(State(service): SharedService, request: Request) -> Result<Response, AdapterRefusal> {
@@ -197,7 +207,7 @@ async fn no_such_path() -> AdapterRefusal {
     AdapterRefusal::new(
         Code::NoSuchPath,
         "no such path on an adapter",
-        "Available: GET /health, POST /run-task and, below /run-task/{task_run_id}, events, cancel, permission/{id} and input.",
+        "Available: GET /health, GET /sessions, POST /run-task and, below /run-task/{task_run_id}, events, cancel, permission/{id} and input.",
     )
 }
 
@@ -205,7 +215,7 @@ async fn method_not_allowed() -> AdapterRefusal {
     AdapterRefusal::new(
         Code::MethodNotAllowed,
         "this path doesn't support that method",
-        "Use GET for /health and /run-task/{task_run_id}/events, and POST for everything else.",
+        "Use GET for /health, /sessions and /run-task/{task_run_id}/events, and POST for everything else.",
     )
 }
 

@@ -15,8 +15,10 @@ use attache_protocol::{
 };
 use attache_store::{
     Store, WriteContext,
-    record::{AgentRef, NewAccount, NewPairingCode, NewRun, NewRuntime, PairingProof, RunSpec, RuntimeKind},
-    sqlite::SqliteStore,
+    record::{
+        AgentRef, ArchivedNames, NewAccount, NewPairingCode, NewRun, NewRuntime, PairingProof, RunSpec, RuntimeKind,
+    },
+    sql::SqlStore,
 };
 
 use super::{BenchResult, load::INPUT_BYTES};
@@ -36,7 +38,7 @@ pub(super) struct BenchAgent {
 #[derive(Debug, Clone)]
 pub(super) struct BenchWorld {
     pub(super) env: Env,
-    pub(super) store: Arc<SqliteStore>,
+    pub(super) store: Arc<SqlStore>,
     pub(super) tenant: TenantId,
     pub(super) queues: Vec<BenchAgent>,
 }
@@ -69,7 +71,7 @@ impl Drop for BenchFolder {
 impl BenchWorld {
     pub(super) async fn make(folder: &Path, queues: usize) -> BenchResult<Self> {
         let env = Env::system();
-        let store = Arc::new(SqliteStore::open(&folder.join("hub.db"))?);
+        let store = Arc::new(SqlStore::open(&folder.join("hub.db"))?);
         let tenant = store.ensure_tenant(env.tenant_id(), "bench", env.now()).await?;
         let mut world = Self { env, store, tenant, queues: Vec::new() };
         for number in 0..queues {
@@ -82,6 +84,7 @@ impl BenchWorld {
     async fn pair(&self, number: usize) -> BenchResult<BenchAgent> {
         let (agent, runtime) = (self.env.agent_id(), self.env.runtime_id());
         let account = NewAccount {
+            archived_names: ArchivedNames::Own,
             approvals: None,
             id: agent,
             name: format!("bench-{number}"),

@@ -1,6 +1,6 @@
 //! The command line: commands, configuration and output. Everything else is in the library crates.
 //!
-//! Four rooms, each using only those below it: `commands`, `server`, `env`, `ui`.
+//! Five rooms, each using only those below it: `commands`, `server`, `env`, `ui`, `text`.
 //!
 //! `run` reads the environment once ([`Config`]), parses the arguments ([`Cli`]), and hands both to the command's own
 //! file in `commands/`.
@@ -8,6 +8,7 @@
 mod commands;
 mod env;
 mod server;
+mod text;
 mod ui;
 
 use std::{ffi::OsString, process::ExitCode};
@@ -16,10 +17,16 @@ use attache_protocol::error::exit;
 use clap::FromArgMatches as _;
 
 use commands::Cli;
-use env::{config::Config, context::CommandContext, executor, log};
+use env::{
+    config::{self, Config},
+    context::CommandContext,
+    executor, log,
+};
+use text::Language;
 use ui::{
     failure::CommandFailure,
     output::{OutputFormat, TerminalOutput},
+    parse_error,
 };
 
 /// Memory of a hub call is allocated on one thread and freed on another, which the C library's allocator handles
@@ -35,6 +42,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
         return ended;
     }
     attache_os::process_tree::keep_inherited_descriptors();
+    text::speak(Language::of(args, config::text));
     let mut command = commands::command();
     let parsed = command.try_get_matches_from_mut(args).and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed.map_err(|error| error.format(&mut command)) {
@@ -49,10 +57,16 @@ pub fn run(args: &[OsString]) -> ExitCode {
         Err(error) => {
             let code = if error.use_stderr() { exit::USAGE } else { exit::OK };
             // Ignore a closed output.
-            let _ = error.print();
+            let _ = parse_error::print(&error, Config::from_environment().color);
             return ExitCode::from(code);
         }
     };
+    if let Some(language) = cli.lang.filter(|_| !cli.json) {
+        text::speak(language);
+    }
+    if cli.command.is_read_by_programs() {
+        text::speak(Language::En);
+    }
     let config = Config::from_environment();
     let format = if cli.json { OutputFormat::Json } else { OutputFormat::Text };
     let output = TerminalOutput::new(format, config.color);
@@ -61,7 +75,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
     let runtime = match executor::start(cli.command.process_kind()) {
         Ok(runtime) => runtime,
         Err(error) => {
-            output.failure(&CommandFailure::failed(format!("can't start: {error}")));
+            output.failure(&CommandFailure::failed(text::errors::cant_start(error)));
             return ExitCode::from(exit::FAILED);
         }
     };

@@ -78,6 +78,36 @@ impl<'a> ApprovalDevice<'a> {
 }
 
 #[test]
+fn the_last_request_is_the_one_that_the_person_saw() {
+    let home = TestHome::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    hub.create_run("builder", "clean up");
+    let device = ApprovalDevice::claim(&hub, "builder");
+    let seen = device.ask("shell", &json!({ "command": "echo harmless" }));
+    for verb in ["approve", "deny"] {
+        let refused = home.attache(&["approvals", verb, "last"]).exits(2).stderr;
+        assert!(refused.contains(&format!("{seen}  builder: shell: echo harmless")), "{refused}");
+    }
+    home.attache(&["approvals", "show", "last"]).succeeds();
+    let unseen = device.ask("shell", &json!({ "command": "rm -rf important" }));
+    let allowed = home.attache(&["approvals", "approve", "last"]).succeeds().stderr;
+    assert_eq!(allowed, "Allowed once: builder can use shell: echo harmless.\n");
+    assert_eq!(
+        (device.answer(&seen)["state"].clone(), device.answer(&unseen)["state"].clone()),
+        (json!("approved"), json!("pending"))
+    );
+    // Nor does another one take the place of a request that is decided.
+    let decided = home.attache(&["approvals", "deny", "last"]).exits(1).stderr;
+    assert!(decided.contains("already decided"), "{decided}");
+    let denied = home.attache(&["approvals", "deny", &unseen, "--scope", "run"]).succeeds().stderr;
+    assert!(
+        denied.contains("Denied for this run: builder can't use shell with exactly this input: rm -rf important."),
+        "{denied}"
+    );
+}
+
+#[test]
 fn proposed_changes_and_undisclosed_parts_are_shown() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
@@ -206,7 +236,11 @@ fn a_request_is_listed_shown_and_decided_once() {
     let all = home.attache(&["approvals", "list", "--state", "all"]).succeeds().stdout;
     assert!(all.contains("approved"), "{all}");
     let shown = home.attache(&["approvals", "show", &id]).succeeds();
-    assert!(shown.stdout.contains("approved once by owner") && shown.stdout.contains("over rest"), "{}", shown.stdout);
+    assert!(
+        shown.stdout.contains("approved once by owner") && shown.stdout.contains("through the API"),
+        "{}",
+        shown.stdout
+    );
 }
 
 #[test]

@@ -251,7 +251,7 @@ fn at_a_usage_limit_a_run_waits_or_another_agent_goes_on() {
     hub.worker(&token, "POST", &format!("/api/v1/task-runs/{next}/complete"), &report).expect(200);
     assert!(asking.wait().success(), "{}", asking.stderr());
     assert_eq!(asking.stdout(), "one\n");
-    let said = format!("claude has reached a usage limit; the fallback agent goes on: {next}");
+    let said = format!("claude has reached a usage limit; the fallback agent continues: {next}");
     assert!(asking.stderr().contains(&said), "{}", asking.stderr());
     assert_eq!(home.attache(&["watch", &run]).succeeds().stdout, "one\n");
 
@@ -261,7 +261,7 @@ fn at_a_usage_limit_a_run_waits_or_another_agent_goes_on() {
     let (token, run, epoch) = claim(&hub, "claude");
     let soon = json!({ "epoch": epoch, "output": { "error": "limit", "code": "usage_limit" } });
     hub.worker(&token, "POST", &format!("/api/v1/task-runs/{run}/fail"), &soon).expect(200);
-    until("the reason", || asking.stderr().contains("The run goes on by itself in ").then_some(()));
+    until("the reason", || asking.stderr().contains("The run will continue automatically in ").then_some(()));
     assert!(home.attache(&["runs"]).succeeds().stdout.contains("waiting: usage limit"));
     home.attache(&["runs", "cancel", &run]).succeeds();
     assert!(!asking.wait().success());

@@ -35,6 +35,7 @@ Work:
   approvals      Review and decide approval requests from agents
   conversations  List, start, read and delete conversations
   artifacts      List, download and upload artifacts
+  worktrees      Show, commit, apply and discard what runs changed in worktrees of their own
 
 Folders:
   delegate       Delegate a folder to an agent on another machine
@@ -53,16 +54,19 @@ People and limits:
 Operate:
   hub            Run a hub: the API and the console on one port
   service        Run the hub or the runtime as a service (systemd, launchd)
-  update         Replace this program by a signed release, and go back if it doesn't work
+  update         Replace this program with a signed release, and roll back if it doesn't work
   audit          Read, verify and export the audit log
   deliveries     List webhook deliveries and resend them
+  notifications  List, add, change, test and remove the devices and chats that are notified
   backup         Back up a hub's data to one file, even while it runs
+  migrate        Copy a hub's database to PostgreSQL, or back to a file
   bench          Measure this build on this machine
 
 Options:
-      --json     Print JSON with a stable schema
-  -h, --help     Print help
-  -V, --version  Print version
+      --json          Print JSON with a stable schema
+      --lang <en|zh>  Language of messages and help [default: $ATTACHE_LANG, or that of the locale]
+  -h, --help          Print help
+  -V, --version       Print version
 
 Examples:
   attache up                          start everything on this machine

@@ -35,5 +35,7 @@ fn hubs_and_their_keys_are_saved() {
     assert!(!file.exists());
     client.attache(&["agents"]).exits(5);
     client.attache(&["context", "use", "nowhere"]).exits(3);
+    let no_key = client.attache(&["context", "add", "h1", "--hub", &hub.url]).exits(2).stderr;
+    assert!(no_key.contains("missing hub key") && no_key.contains("--key-file"), "{no_key}");
     client.attache(&["context", "add", "../x", "--hub", &hub.url, "--key-file", &key]).exits(2);
 }

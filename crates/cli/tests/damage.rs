@@ -330,7 +330,7 @@ fn a_corrupted_artifact_is_not_served() {
     let list = home.attache(&["artifacts", "list", ran["task_run_id"].as_str().unwrap(), "--json"]).succeeds().json();
     let artifact = list["artifacts"][0]["artifact_id"].as_str().unwrap().to_owned();
     assert_eq!(home.attache(&["artifacts", "get", &artifact]).succeeds().stdout, "right\n");
-    let blob = files(&home.a2a().join("hub/blobs")).pop().unwrap();
+    let blob = home.artifact_files().pop().unwrap();
     fs::write(&blob, "wrong\n").unwrap();
     let ran = home.attache(&["artifacts", "get", &artifact]).exits(1);
     assert!(ran.stdout.is_empty() && ran.stderr.contains("was modified on the hub's disk"), "{}", ran.stderr);

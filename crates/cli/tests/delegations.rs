@@ -93,6 +93,9 @@ fn a_refusal_names_the_command_that_allows_it() {
     fs::write(&policy, "[delegator]\nrots = 1\n").unwrap();
     let broken = scene.home.attache(&["delegate", folder, "--to", url, "do it"]).exits(2);
     assert!(broken.stderr.contains("policy.toml, line 2: unknown field `rots`"), "{}", broken.stderr);
+    let broken =
+        scene.home.attache(&["delegations", "allow", "--folder", scene.home.path().to_str().unwrap()]).exits(2);
+    assert!(broken.stderr.starts_with("error: "), "nothing is allowed: {}", broken.stderr);
 }
 
 #[test]
@@ -109,7 +112,7 @@ fn a_delegation_waits_for_its_remote_and_is_cancelled() {
     let none = scene.home.attache(&["--json", "delegations", "list", "--limit", "0"]).succeeds().json();
     assert_eq!(none, json!({"delegations": []}));
     let late = scene.home.attache(&["delegations", "wait", &id, "--timeout", "1"]).exits(124);
-    assert!(late.stderr.contains("timed out after 1 seconds"), "{}", late.stderr);
+    assert!(late.stderr.contains("timed out after 1 second;"), "{}", late.stderr);
     let task = until("the task's id", || scene.show(&id)["task_id"].as_str().map(str::to_owned));
     scene.home.attache(&["delegations", "cancel", &id]).succeeds();
     assert_eq!(scene.show(&id)["status"], "cancelled");

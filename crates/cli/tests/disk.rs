@@ -97,8 +97,10 @@ fn uploads_leave_space_for_everything_else() {
     };
     let uploads = (0..100).map(|number| upload(number, 4 << 20)).find(|reply| reply.status != 201).unwrap();
     assert_eq!((uploads.status, uploads.error_code().as_str()), (503, "disk_low"));
-    for (number, size) in [(100, 100_000), (101, 5000), (102, 8)] {
-        upload(number, size);
+    // What is left above the reserve is filled with ever smaller files, until not even the smallest fits.
+    let mut numbers = 100..;
+    for size in [100_000, 5000, 8] {
+        while upload(numbers.next().unwrap(), size).status == 201 {}
     }
     assert_eq!(storage(&hub), (200, json!("degraded"), json!("disk_low")));
     assert_eq!(ready(&hub).status, 200);

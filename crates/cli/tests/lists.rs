@@ -105,6 +105,9 @@ fn keys_have_roles_and_are_secret() {
 fn artifacts_are_uploaded_and_downloaded_unchanged() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
+    // Those of runs aren't listed, and that is said.
+    let none = home.attache(&["conversations"]).succeeds().stderr;
+    assert!(none.contains("started on its own") && none.contains("`attache runs`"), "{none}");
     let conversation = home.attache(&["conversations", "add", "--title", "Files"]).succeeds().stdout.trim().to_owned();
     let bytes: Vec<u8> = (0..200_000_u32).map(|number| (number % 251) as u8).collect();
     let file = home.path().join("data.bin");
@@ -297,13 +300,16 @@ fn long_tasks_and_results_do_not_shorten_a_page() {
     let table = home.attache(&["runs", "--limit", "50"]).succeeds();
     assert_eq!(table.stdout.lines().count(), 8, "{}", table.stdout);
 
-    // A single run has the complete text, and a search finds text that the list doesn't show.
+    // A single run has the complete text, and a search finds text that the list doesn't show, in the first 16 KiB of a task.
     let whole = hub.run(runs[6]["task_run_id"].as_str().unwrap());
     assert_eq!(whole["task_result"]["truncated"], Value::Null);
     assert!(whole["task_result"]["text"].as_str().unwrap().len() > 1_000_000);
-    hub.create_run("idle", &format!("{} at its very end", "x".repeat(700_000)));
-    let found = home.attache(&["runs", "--text", "very end", "--json"]).succeeds().json();
-    assert_eq!(found["task_runs"].as_array().unwrap().len(), 1);
+    hub.create_run("idle", &format!("{} far behind {} its very end", "x".repeat(15_000), "x".repeat(700_000)));
+    let found = |text: &str| {
+        let found = home.attache(&["runs", "--text", text, "--json"]).succeeds().json();
+        found["task_runs"].as_array().unwrap().len()
+    };
+    assert_eq!((found("far behind"), found("very end")), (1, 0));
 }
 
 #[test]

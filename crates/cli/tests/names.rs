@@ -32,6 +32,7 @@ fn people_devices_and_grants_are_shown_by_name() {
     let (token, run, epoch) = claim(&hub, "builder");
     let ask = json!({ "epoch": epoch, "tool": "Bash", "input": { "command": "cargo publish" } });
     hub.worker(&token, "POST", &format!("/api/v1/task-runs/{run}/permission-requests"), &ask).expect(201);
+    home.attache(&["approvals", "show", "last"]).succeeds();
     home.attache(&["approvals", "approve", "last", "--scope", "run"]).succeeds();
 
     let row = |shown: &str, name: &str| {
@@ -63,7 +64,8 @@ fn people_devices_and_grants_are_shown_by_name() {
     let several = home.attache(&["runs", "show", "run_"]).exits(2);
     assert!(several.stderr.contains("is ambiguous"), "{}", several.stderr);
     home.attache(&["runs", "show", "ffffffffff"]).exits(3);
-    home.attache(&["runtimes", "revoke", "workbench"]).succeeds();
+    let revoked = home.attache(&["runtimes", "revoke", "last"]).succeeds().stderr;
+    assert!(revoked.contains("Disconnected workbench (rtm_"), "{revoked}");
 }
 
 #[test]
@@ -91,9 +93,11 @@ fn keys_sessions_and_conversations_are_found_by_name_partial_id_or_last() {
     let begin = |title: &str| home.attache(&["conversations", "add", "--title", title]).succeeds().stdout;
     let (first, second) = (begin("Release 2"), begin("Release 3"));
     hub.add_agent("builder");
-    home.attache(&["ask", "builder", "pack it", "--no-wait", "--conversation", "Release 2"]).succeeds();
+    // The newest conversation is one that was added, or that of the newest run.
     home.attache(&["ask", "builder", "sign it", "--no-wait", "--conversation", "last"]).succeeds();
-    for (named, id) in [("Release 2", &first), (&first.trim()[first.trim().len() - 8..], &first), ("last", &second)] {
+    home.attache(&["ask", "builder", "pack it", "--no-wait", "--conversation", "Release 2"]).succeeds();
+    let end = &first.trim()[first.trim().len() - 8..];
+    for (named, id) in [("Release 2", &first), (end, &first), ("last", &first), ("Release 3", &second)] {
         let runs = home.attache(&["runs", "--conversation", named, "--json"]).succeeds().json();
         assert_eq!(runs["task_runs"].as_array().unwrap().len(), 1, "{named}: {runs}");
         assert_eq!(runs["task_runs"][0]["conversation_id"], id.trim(), "{named}");

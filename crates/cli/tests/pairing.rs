@@ -208,6 +208,49 @@ fn a_program_is_supervised_by_the_runtime() {
 }
 
 #[test]
+fn only_the_same_agent_keeps_its_executor() {
+    let home = TestHome::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("counter");
+    hub.add_agent("other");
+    let pair = |agent: &str, more: &[&str]| {
+        let code = hub.pairing_code(agent);
+        home.attache(&[&["runtime", "pair", &code, "--api-base", &hub.url][..], more].concat())
+    };
+    let kind = ["--local-executor-type", "command", "--local-executor-ref", "wc -w"];
+    assert!(pair("counter", &kind).succeeds().stderr.contains("Executor: command (wc -w)\n"));
+    let other = pair("other", &[]).succeeds().stderr;
+    assert!(other.contains("Executor: shell\n") && other.contains("The built-in shell"), "{other}");
+    let again = pair("counter", &[]).succeeds().stderr;
+    assert!(again.contains("Executor: command (wc -w)\n") && again.contains("`wc -w`"), "{again}");
+    let set = home.profiles();
+    let kinds = set["profiles"].as_object().unwrap().values().map(|profile| {
+        let executor = &profile["local_executor"];
+        (profile["agent_name"].as_str().unwrap(), executor["type"].as_str().unwrap())
+    });
+    let mut kinds: Vec<_> = kinds.collect();
+    kinds.sort_unstable();
+    assert_eq!(kinds, [("counter", "command"), ("other", "shell")]);
+}
+
+#[test]
+fn a_missing_program_is_refused_before_the_code_is_used_up() {
+    let home = TestHome::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("counter");
+    let code = hub.pairing_code("counter");
+    let pair = |program: &str| {
+        let kind = ["--local-executor-type", "command", "--local-executor-ref", program];
+        home.attache(&[&["runtime", "pair", &code, "--api-base", &hub.url][..], &kind].concat())
+    };
+    for missing in ["/nonexist x", "./nonexist", "nonexist x", "/usr/bin"] {
+        let refused = pair(missing).exits(2).stderr;
+        assert!(refused.contains("not found"), "{missing}: {refused}");
+    }
+    pair("/usr/bin/wc -w").succeeds();
+}
+
+#[test]
 fn several_profiles_coexist() {
     let home = TestHome::new();
     let hub = home.hub(&[]);

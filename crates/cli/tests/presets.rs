@@ -130,7 +130,7 @@ fn an_unusable_executor_is_refused_before_the_code_is_redeemed() {
     let file = home.profiles();
     let profile = &file["profiles"][file["active_profile"].as_str().unwrap()];
     assert_eq!(profile["local_executor"]["type"], "codex");
-    assert_eq!(profile["local_executor"]["keep_sessions"], true);
+    assert_eq!(profile["local_executor"]["keep_sessions"], "all");
 
     // Switching to another executor type later doesn't keep the old program.
     let code = hub.pairing_code("coder");

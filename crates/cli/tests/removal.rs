@@ -13,22 +13,16 @@ fn count(database: &Path, table: &str) -> i64 {
     connection.query_row(&format!("select count(*) from {table}"), [], |row| row.get(0)).unwrap()
 }
 
-fn files(folder: &Path) -> usize {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    entries.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
-}
-
 #[test]
 fn runs_and_conversations_are_deleted() {
     let home = TestHome::new();
     let up = home.up(&[]);
     let ran = up.ask("local", "echo kept > kept.txt && echo kept.txt >> \"$ATTACHE_ARTIFACTS\"");
     let run = ran["task_run_id"].as_str().unwrap();
-    let blobs = home.a2a().join("hub/blobs");
-    assert_eq!(files(&blobs), 1);
+    assert_eq!(home.artifact_files().len(), 1);
     let deleted = home.attache(&["runs", "delete", run, "--yes", "--json"]).succeeds().json();
     assert_eq!(deleted, json!({"deleted": run}));
-    assert_eq!(files(&blobs), 0);
+    assert_eq!(home.artifact_files().len(), 0);
     let gone = home.attache(&["runs", "show", run]).exits(3).stderr;
     assert!(gone.contains("No such run"), "{gone}");
     home.attache(&["runs", "delete", run, "--yes"]).exits(3);
@@ -67,7 +61,7 @@ fn retention_bounds_growth() {
         (live == 0).then_some(())
     });
     up.process.terminate();
-    assert_eq!((count(&database, "task_runs"), files(&home.a2a().join("hub/blobs"))), (45, 2));
+    assert_eq!((count(&database, "task_runs"), home.artifact_files().len()), (45, 2));
     let connection = Connection::open(&database).unwrap();
     let quarter = 91_i64 * 24 * 60 * 60 * 1000;
     connection
@@ -80,7 +74,7 @@ fn retention_bounds_growth() {
     let _hub = home.hub(&[]);
     // Retention runs soon after a start.
     until("everything to be removed", || (count(&database, "task_runs") == 0).then_some(()));
-    until("the files to be removed", || (files(&home.a2a().join("hub/blobs")) == 0).then_some(()));
+    until("the files to be removed", || (home.artifact_files().len() == 0).then_some(()));
     for table in [
         "chunks",
         "agent_runs",

@@ -227,7 +227,7 @@ fn a_service_of_the_system_needs_root() {
         return;
     }
     let failure = error(&ran.exits(4));
-    assert_eq!(failure["message"], "only root can install a service of the system");
+    assert_eq!(failure["message"], "only root can install a system service");
     assert!(failure["hint"].as_str().unwrap().starts_with("Run `sudo attache service install --hub --system`"));
 }
 

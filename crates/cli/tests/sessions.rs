@@ -124,6 +124,23 @@ fn a_lost_owner_key_is_revoked_when_a_new_one_is_made() {
     assert_eq!(good, 1);
 }
 
+/// Whoever has owners with passwords of their own can do without the first one.
+#[test]
+fn an_owner_who_was_removed_is_not_created_again() {
+    let home = TestHome::new();
+    let removed = {
+        let hub = home.hub(&[]);
+        let boss = json!({ "name": "boss", "role": "owner", "password": "correct horse battery" });
+        hub.post("/api/v1/users", &boss).expect(201);
+        assert!(hub.call("DELETE", "/api/v1/users/owner", None).status < 300);
+        home.owner_key()
+    };
+    let (hub, ready) = home.ready("hub", &["hub", "--listen", "127.0.0.1:0"]);
+    hub.tells("No valid owner key in");
+    assert_eq!(home.owner_key(), removed, "no other key was written");
+    assert_eq!(status(ready["url"].as_str().unwrap(), &removed), 401);
+}
+
 /// Another user prepared the place where a secret will be written.
 #[test]
 fn secrets_are_not_written_through_links_or_into_foreign_folders() {

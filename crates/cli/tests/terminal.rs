@@ -143,3 +143,21 @@ fn removing_an_agent_needs_confirmation() {
     assert!(terminal.ends(), "{}", terminal.screen());
     assert!(!terminal.screen().contains("[y/N]"), "{}", terminal.screen());
 }
+
+/// Nothing can be written to it any more, not even the end of the line.
+#[test]
+fn closing_the_terminal_in_the_middle_of_a_line_cancels_the_run() {
+    if !has("script", "bsdutils") {
+        return;
+    }
+    let home = TestHome::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let mut terminal = TestTerminal::run(&home, "ask builder look");
+    let device = TerminalDevice::claim(&hub, "builder");
+    device.tells("progress", json!({ "chunk": "half a line" }));
+    terminal.shows("half a line");
+    terminal.closes();
+    let shown = || home.attache(&["runs", "show", &device.run, "--json"]).succeeds().stdout;
+    until("the run to be cancelled", || shown().contains("cancelled").then_some(()));
+}

@@ -18,7 +18,17 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("attache-hub", &["attache-protocol", "attache-a2a-wire", "attache-os", "attache-store", "attache-client"]),
     ("attache-a2a", &["attache-protocol", "attache-a2a-wire", "attache-client", "attache-hub"]),
     ("attache-console", &["attache-protocol", "attache-hub"]),
-    ("attache-adapter", &["attache-protocol", "attache-a2a-wire", "attache-client", "attache-os", "attache-sandbox"]),
+    (
+        "attache-adapter",
+        &[
+            "attache-protocol",
+            "attache-a2a-wire",
+            "attache-client",
+            "attache-os",
+            "attache-sandbox",
+            "attache-workspace",
+        ],
+    ),
     ("attache-workspace", &["attache-protocol", "attache-os"]),
     ("attache-mcp", &["attache-protocol", "attache-a2a-wire", "attache-client", "attache-os"]),
     (
@@ -152,12 +162,26 @@ const HUB_ROOMS: &[(&str, &[&str])] = &[
     ("stream", &["control", "identity", "waiter"]),
     ("in_process", &["control", "identity"]),
     ("waiter", &["identity"]),
-    ("deliveries", &["control", "identity"]),
-    ("control", &["deliveries", "identity", "recovery", "start_secrets", "tls", "waiter"]),
-    ("sweep", &["stall_detector"]),
+    ("deliveries", &["control", "identity", "notifications"]),
+    ("notifications", &["control", "identity"]),
+    (
+        "control",
+        &[
+            "deliveries",
+            "identity",
+            "notifications",
+            "nodes",
+            "recovery",
+            "start_secrets",
+            "tls",
+            "visible_page",
+            "waiter",
+        ],
+    ),
+    ("sweep", &["nodes", "stall_detector"]),
     ("owner_key", &["identity"]),
     ("tls", &["identity"]),
-    ("identity", &["tls"]),
+    ("identity", &["nodes", "tls"]),
     ("blob", &[]),
     ("bus", &[]),
     ("check", &[]),
@@ -166,18 +190,25 @@ const HUB_ROOMS: &[(&str, &[&str])] = &[
     ("keep", &[]),
     ("long_reads", &[]),
     ("metrics", &[]),
+    ("nodes", &[]),
     ("recovery", &[]),
     ("render", &[]),
     ("stall_detector", &[]),
     ("start_secrets", &[]),
+    ("visible_page", &["long_reads"]),
 ];
 
 /// Rooms of the hub that all others may use.
 const SHARED_HUB_ROOMS: &[&str] = &["bus", "check", "render", "blob", "connection_slot", "disk_space"];
 
 /// The rooms of `cli`, from top to bottom.
-const CLI_ROOMS: &[(&str, &[&str])] =
-    &[("commands", &["server", "env", "ui"]), ("server", &["env", "ui"]), ("env", &["ui"]), ("ui", &[])];
+const CLI_ROOMS: &[(&str, &[&str])] = &[
+    ("commands", &["server", "env", "ui", "text"]),
+    ("server", &["env", "ui", "text"]),
+    ("env", &["ui", "text"]),
+    ("ui", &["text"]),
+    ("text", &[]),
+];
 
 /// The type that a line defines, except associated types.
 fn defined_type(line: &str) -> Option<&str> {
@@ -371,4 +402,22 @@ fn every_dependency_is_pinned_by_its_hash() {
         }
     }
     assert!(foreign > 100, "only {foreign} packages were found");
+}
+
+/// Programs are found by `attache_os::program`, which doesn't look where somebody else works. `PATH` may lead there.
+#[test]
+fn no_program_is_looked_up_in_the_search_path() {
+    // Cargo is in the home folder, and what is measured is a folder of the benchmark's own.
+    const EXEMPT: (&str, &str) = ("crates/bench/src/lease/transports.rs", "cargo");
+    let mut wrong = Vec::new();
+    for path in sources().iter().filter(|path| !is_test(path) && !path.starts_with("crates/testkit")) {
+        let text = fs::read_to_string(root().join(path)).unwrap();
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+        for call in ["Command::new(\"", "command_for_run(\"", "find_program(\""] {
+            let names = code.split(call).skip(1).filter_map(|rest| rest.split('"').next());
+            let named = names.filter(|name| !name.starts_with('/') && (path.to_str().unwrap(), *name) != EXEMPT);
+            wrong.extend(named.map(|name| format!("{} starts `{name}`", path.display())));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
 }

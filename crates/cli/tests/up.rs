@@ -320,13 +320,16 @@ fn someone_elses_agent_named_local_is_left_alone() {
 }
 
 #[test]
-fn someone_who_takes_the_name_of_an_archived_local_is_left_alone() {
+fn the_name_of_an_archived_local_is_only_given_away_by_the_owner() {
     let home = TestHome::new();
     let up = home.up(&[]);
     up.agent_is("local", "online");
     let bob = person(&home, "bob", "operator");
     home.attache(&["agents", "remove", "local", "--yes"]).succeeds();
-    let of_bob = agents_by(&up, &bob, "POST", "", &json!({ "name": "local" }));
+    let agents = format!("{}/api/v1/agent-accounts", up.url);
+    let taken = http::json("POST", &agents, &[("authorization", &bearer(&bob))], Some(&json!({ "name": "local" })));
+    assert_eq!(taken.unwrap().error_code(), "name_taken");
+    let of_bob = up.post("/api/v1/agent-accounts", &json!({ "name": "local", "owner": "bob" })).expect(201).json();
     up.process.terminate();
     let up = home.up(&[]);
     has_own_agent_beside(&home, &up, &bob, &of_bob);

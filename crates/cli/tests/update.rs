@@ -193,7 +193,7 @@ fn only_a_signed_release_is_installed() {
     assert!(message(&ran).starts_with("can't read the signature"), "{}", ran.stderr);
     // Without a key.
     let ran = installed.update(&["--from", file.to_str().unwrap()]).exits(2);
-    assert_eq!(message(&ran), "this build has no key of a release");
+    assert_eq!(message(&ran), "this build has no release key");
     assert!(fs::read(installed.program()).unwrap() == old);
     assert_eq!(installed.files(), ["attache"]);
 }

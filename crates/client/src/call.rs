@@ -153,6 +153,12 @@ impl CallBuilder {
         self
     }
 
+    /// Lets it work in a git worktree of its own.
+    pub fn worktree(mut self) -> Self {
+        self.request.worktree = true;
+        self
+    }
+
     /// Replaces the agent's permission mode. One that isn't stricter takes the right to change the agent's own.
     pub fn permission_mode(mut self, mode: PermissionMode) -> Self {
         self.request.permission_mode = Some(mode);

@@ -24,8 +24,9 @@ use attache_protocol::{
     Code, DelegationId,
     error::exit,
     wire::delegation::{
-        AcceptRequest, AcceptResult, DaemonHealth, DelegateRequest, Delegation, DelegationDiff, DelegationList,
-        DelegationReview, DelegationSession, RevertRequest, RevertResult, ReviewFile,
+        AcceptRequest, AcceptResult, ApplyRequest, ApplyResult, DaemonHealth, DelegateRequest, Delegation,
+        DelegationDiff, DelegationList, DelegationReview, DelegationSession, DiscardRequest, RevertRequest,
+        RevertResult, ReviewFile,
     },
 };
 use reqwest::{Client, Method, Url};
@@ -149,6 +150,18 @@ impl DaemonClient {
 
     pub async fn revert(&self, delegation: DelegationId, request: &RevertRequest) -> Result<RevertResult> {
         let url = url(&["delegations", &delegation.to_string(), "revert"]);
+        self.ask(Method::POST, url, Some(request), LONG_REQUEST_TIMEOUT).await
+    }
+
+    /// Brings changes of a staged delegation into the folder.
+    pub async fn apply(&self, delegation: DelegationId, request: &ApplyRequest) -> Result<ApplyResult> {
+        let url = url(&["delegations", &delegation.to_string(), "apply"]);
+        self.ask(Method::POST, url, Some(request), LONG_REQUEST_TIMEOUT).await
+    }
+
+    /// Drops changes of a staged delegation that aren't applied.
+    pub async fn discard(&self, delegation: DelegationId, request: &DiscardRequest) -> Result<RevertResult> {
+        let url = url(&["delegations", &delegation.to_string(), "discard"]);
         self.ask(Method::POST, url, Some(request), LONG_REQUEST_TIMEOUT).await
     }
 

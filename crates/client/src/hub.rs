@@ -243,7 +243,7 @@ pub(crate) fn headers(credential: &HubCredential) -> Result<HeaderMap> {
 }
 
 /// The innermost cause, which people can act on. URLs are left out, because they may contain a pairing code.
-fn chain(error: &reqwest::Error) -> String {
+pub(crate) fn chain(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;

@@ -38,6 +38,7 @@ mod address;
 mod all_pages;
 mod api;
 mod backoff;
+pub mod bucket;
 mod call;
 pub mod channel;
 pub mod daemon;
@@ -60,14 +61,15 @@ pub use api::{
     pairing::{AttachedRuntime, PairingPoll, PairingTicket},
     permission::PermissionFilter,
     register::AgentWithKey,
-    run::RunFilter,
     user::{NewUser, UserChange},
 };
 pub use backoff::Backoff;
 pub use call::{CallBuilder, CallError, CallFailed, CallReply, CallStream, CallUpdate, CallUsage, Client};
+pub use channel::socket::dial;
 pub use error::{Error, HubRefusal};
 pub use hub::{HubClient, PageQuery};
 pub use options::{HubClientOptions, HubCredential, Timeouts};
 pub use stream::EventStream;
+pub use tls::trusting as trusting_tls;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;

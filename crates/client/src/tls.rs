@@ -45,7 +45,13 @@ pub(crate) fn config(options: &HubClientOptions, protocols: &[&str]) -> Result<C
     verified(options.pin, options.trusted_certificate.as_deref(), protocols)
 }
 
-fn verified(pin: Option<KeyPin>, trusted: Option<&[u8]>, protocols: &[&str]) -> Result<ClientConfig> {
+/// TLS for a server of another kind: it is trusted as this machine trusts servers, or if one of these certificates (PEM)
+/// vouches for it.
+pub fn trusting(certificates: Option<&[u8]>) -> Result<Arc<ClientConfig>> {
+    verified(None, certificates, &[]).map(Arc::new)
+}
+
+pub(crate) fn verified(pin: Option<KeyPin>, trusted: Option<&[u8]>, protocols: &[&str]) -> Result<ClientConfig> {
     let invalid = |what: String, hint: &str| Error::Invalid { what, hint: hint.to_owned() };
     let provider = Arc::new(default_provider());
     let failed =

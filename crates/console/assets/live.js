@@ -39,6 +39,23 @@ function shut() {
   source = undefined;
 }
 
+// A form that is sent while the hub can't be reached would end on the browser's error page and take along what was typed.
+document.addEventListener("submit", (event) => {
+  const { target: form, submitter } = event;
+  if (pulse?.dataset.state !== "off" || form.dataset.reachable !== undefined) return;
+  event.preventDefault();
+  event.stopImmediatePropagation();
+  const send = () => {
+    form.dataset.reachable = "";
+    form.requestSubmit(submitter);
+  };
+  const refuse = () => {
+    document.getElementById("announce").textContent = pulse.dataset.off;
+    pulse.scrollIntoView({ block: "center" });
+  };
+  fetch("/healthz", { cache: "no-store" }).then(send, refuse);
+}, { capture: true });
+
 // Hidden pages close their connection: browsers allow only a few per host.
 document.addEventListener("visibilitychange", () => (document.hidden ? shut() : open()));
 addEventListener("pagehide", shut);

@@ -1,6 +1,7 @@
-// The run page: appends the live log without scroll jumps, refreshes the parts around it and searches the log.
+// The run page: appends the live log without scroll jumps, loads the parts of a long one that a person goes to, refreshes the
+// parts around it and searches it.
 import { fetchPage, swap } from "./live.js";
-import { append } from "./log.js";
+import { add, earlier, far, later, latest, reach, seen, trim, whole } from "./log_window.js";
 
 const panel = document.getElementById("log-panel");
 const log = document.getElementById("log");
@@ -8,13 +9,9 @@ const foot = document.getElementById("follow");
 const line = foot.querySelector("[role=status]");
 const button = foot.querySelector("button");
 
-// More items than this make a page slow. The raw log has all of them, and a link to an earlier one leads there.
-const MOST = 5000;
-
-let last = Number(panel.dataset.after);
 let ended = panel.dataset.ended === "true";
 // Whether the page has everything up to the end.
-let complete = ended && last >= Number(panel.dataset.last);
+let complete = ended && seen.last >= seen.newest;
 let following = true;
 let source;
 let queue = [];
@@ -23,8 +20,8 @@ let frame;
 // --- the stream
 
 function open() {
-  if (source || document.hidden) return;
-  source = new EventSource(`${panel.dataset.stream}?after=${last}`);
+  if (source || complete || document.hidden || far()) return;
+  source = new EventSource(`${panel.dataset.stream}?after=${seen.last}`);
   source.addEventListener("open", () => state());
   source.addEventListener("item", (event) => {
     queue.push(event);
@@ -50,6 +47,7 @@ function open() {
 function shut() {
   source?.close();
   source = undefined;
+  queue = [];
 }
 
 function flush() {
@@ -61,30 +59,19 @@ function flush() {
   const template = document.createElement("template");
   for (const event of events) {
     const seq = Number(event.lastEventId);
-    if (seq <= last) continue;
-    last = seq;
+    if (seq <= seen.last) continue;
     template.innerHTML = event.data;
-    append(log, template.content.querySelector("li"));
+    add(seq, template.content.querySelector("li"));
   }
   document.getElementById("log-more")?.remove();
-  trim(stay);
-  if (stay) toEnd();
-  find(false);
-}
-
-// Whoever follows the log doesn't need its beginning; whoever reads it doesn't need its end yet.
-function trim(stay) {
-  if (log.childElementCount <= MOST) return;
-  if (!stay) {
-    queue = [];
+  // Whoever follows the log doesn't need its beginning; whoever reads it doesn't need its end yet.
+  if (trim(stay) && !stay) {
     shut();
     following = false;
     state();
-    return;
   }
-  while (log.childElementCount > MOST) log.firstElementChild.remove();
-  const note = document.getElementById("log-cut");
-  if (note) note.hidden = false;
+  if (stay) toEnd();
+  find(false);
 }
 
 function atEnd() {
@@ -92,7 +79,54 @@ function atEnd() {
 }
 
 function toEnd() {
-  scrollTo({ top: document.documentElement.scrollHeight });
+  scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
+}
+
+// Goes to the newest output, wherever the person is.
+async function toLatest() {
+  if (seen.last < seen.newest && far()) {
+    shut();
+    if (!(await latest())) return;
+    shut();
+  }
+  complete = ended && seen.last >= seen.newest;
+  following = true;
+  toEnd();
+  open();
+  state();
+}
+
+// --- the window
+
+// The item with an event. What arrives meanwhile doesn't belong below it.
+async function go(seq) {
+  const leaves = seq < seen.first || seq > seen.last;
+  if (leaves) shut();
+  const item = await reach(seq);
+  if (leaves) shut();
+  complete = ended && seen.last >= seen.newest;
+  return item;
+}
+
+let loading = false;
+async function more() {
+  if (loading) return;
+  const [top, bottom] = [log.getBoundingClientRect().top, atEnd()];
+  const load = top > -600 && scrollY > 0 && seen.first > 1 ? earlier : bottom && !source && seen.last < seen.newest && far() ? later : undefined;
+  if (!load) return bottom && !source && !complete ? open() : undefined;
+  loading = true;
+  try {
+    await load();
+    complete = ended && seen.last >= seen.newest;
+    // The end may have been dropped. The stream goes on from there once somebody is there again.
+    if (seen.last < seen.newest) shut();
+  } catch {
+    // The next scroll tries again.
+  } finally {
+    loading = false;
+  }
+  find(false);
+  state();
 }
 
 // --- the parts around the log
@@ -132,16 +166,13 @@ function state(lost) {
   const mark = foot.querySelector("svg");
   mark.classList.toggle("gone", complete || lost !== undefined || !following);
   line.textContent = complete ? foot.dataset.ended : lost ? foot.dataset.lost : following ? foot.dataset.following : foot.dataset.paused;
-  button.hidden = complete;
+  button.hidden = complete && seen.last >= seen.newest;
   button.textContent = following ? button.dataset.stop : button.dataset.go;
 }
 
 button.addEventListener("click", () => {
-  following = !following;
-  if (following) {
-    toEnd();
-    open();
-  }
+  if (!following || far()) return toLatest();
+  following = false;
   state();
 });
 
@@ -180,24 +211,77 @@ function places(words) {
   return found;
 }
 
+// The hits of a search in a log of which the page has a part: events, as the hub found them.
+let hits;
+let asked = 0;
+
 function find(go) {
   const words = input.value;
   marks?.delete("found");
-  marks?.delete("current");
-  if (words === "") {
+  // What a person went to stays marked while more of the log is loaded.
+  if (go || words.trim() === "") marks?.delete("current");
+  if (words.trim() === "") {
     ranges = [];
     at = -1;
+    hits = undefined;
+    asked += 1;
     output.textContent = "";
     return;
   }
+  if (!whole()) {
+    ranges = places(words);
+    marks?.set("found", new Highlight(...ranges));
+    if (go) ask(words);
+    return;
+  }
+  hits = undefined;
   ranges = places(words);
   if (at >= ranges.length) at = ranges.length - 1;
   if (go && ranges.length > 0 && at < 0) at = 0;
   show(go);
 }
 
+async function ask(words) {
+  const own = ++asked;
+  output.textContent = output.dataset.busy;
+  try {
+    const page = await fetchPage(`${panel.dataset.find}?q=${encodeURIComponent(words)}`);
+    const found = page?.getElementById("log-found");
+    if (!found || own !== asked) return;
+    hits = { seqs: found.dataset.seqs === "" ? [] : found.dataset.seqs.split(" ").map(Number), more: found.dataset.more === "true" };
+    // The next one from what is on the page.
+    at = Math.max(0, hits.seqs.findIndex((seq) => seq >= seen.first));
+    await hit();
+  } catch {
+    if (own === asked) output.textContent = "";
+  }
+}
+
+async function hit() {
+  if (hits.seqs.length === 0) {
+    output.textContent = output.dataset.none;
+    return;
+  }
+  const text = hits.more ? output.dataset.more : output.dataset.some;
+  output.textContent = text.replace("{n}", at + 1).replace("{total}", hits.seqs.length);
+  const seq = hits.seqs[at];
+  following = false;
+  const item = await go(seq);
+  if (!item || hits?.seqs[at] !== seq) return;
+  ranges = places(input.value);
+  marks?.set("found", new Highlight(...ranges));
+  // An item may have several: as many as hits before this one in it.
+  const inside = ranges.filter((range) => item.contains(range.startContainer));
+  const before = hits.seqs.filter((other) => other < seq && other >= Number(item.id.slice(1))).length;
+  const current = inside[Math.min(before, inside.length - 1)];
+  if (current) reveal(current);
+  else item.scrollIntoView({ block: "center", behavior: "instant" });
+  state();
+}
+
 function show(go) {
   if (ranges.length === 0) {
+    marks?.delete("current");
     output.textContent = output.dataset.none;
     return;
   }
@@ -206,13 +290,16 @@ function show(go) {
   const current = ranges[at];
   if (!current) return;
   marks?.set("current", new Highlight(current));
-  if (go) {
-    for (let fold = current.startContainer.parentElement.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
-    current.startContainer.parentElement.scrollIntoView({ block: "nearest" });
-    // A long text is on the screen before the match in it is.
-    const { top, bottom } = current.getBoundingClientRect();
-    if (top < 60 || bottom > innerHeight - 60) scrollBy({ top: top - innerHeight / 3 });
-  }
+  if (go) reveal(current);
+}
+
+function reveal(current) {
+  marks?.set("current", new Highlight(current));
+  for (let fold = current.startContainer.parentElement.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+  current.startContainer.parentElement.scrollIntoView({ block: "nearest" });
+  // A long text is on the screen before the match in it is.
+  const { top, bottom } = current.getBoundingClientRect();
+  if (top < 60 || bottom > innerHeight - 60) scrollBy({ top: top - innerHeight / 3 });
 }
 
 let typing;
@@ -224,29 +311,31 @@ input.addEventListener("input", () => {
 input.addEventListener("keydown", (event) => {
   if (event.key !== "Enter") return;
   event.preventDefault();
+  if (hits?.seqs.length > 0) {
+    at = (at + (event.shiftKey ? hits.seqs.length - 1 : 1)) % hits.seqs.length;
+    return hit();
+  }
   if (ranges.length === 0) return;
   at = (at + (event.shiftKey ? ranges.length - 1 : 1)) % ranges.length;
   show(true);
 });
 for (const toggle of document.querySelectorAll(".toggles input")) toggle.addEventListener("change", () => find(false));
 
-// --- links to a line: an event that continues a text is part of the item before it, or is on another page
+// --- links to a line: an event that continues a text is part of the item before it, or isn't loaded yet
 
-function land() {
+async function land() {
   const seq = Number(/^#s(\d+)$/.exec(location.hash)?.[1] ?? 0);
-  if (seq === 0) return;
-  const item = [...log.children].find((item) => Number(item.dataset.seq) >= seq);
-  const first = Number(log.firstElementChild?.id.slice(1) ?? 0);
-  if (!item || seq < first) {
-    const after = Math.max(0, seq - 1);
-    if (seq <= Number(panel.dataset.last) && new URLSearchParams(location.search).get("after") !== String(after)) location.replace(`?after=${after}${location.hash}`);
-    return;
-  }
+  if (seq === 0 || seq > seen.newest) return;
+  const item = await go(seq);
+  if (!item) return;
   for (const old of log.querySelectorAll(".linked")) old.classList.remove("linked");
   item.classList.add("linked");
   // What comes before has its true height only when it was drawn once.
   item.scrollIntoView({ block: "center" });
   requestAnimationFrame(() => requestAnimationFrame(() => item.scrollIntoView({ block: "center" })));
+  following = atEnd();
+  open();
+  state();
 }
 addEventListener("hashchange", land);
 
@@ -256,11 +345,12 @@ document.addEventListener("visibilitychange", () => (document.hidden ? shut() : 
 addEventListener("pagehide", shut);
 // Whoever scrolls back reads; whoever scrolls to the end follows. What waits for a person comes first, as does a link.
 addEventListener("scroll", () => {
-  if (complete || following === atEnd()) return;
+  more();
+  if (complete || following === (atEnd() && !far())) return;
   following = !following;
   state();
 }, { passive: true });
-if (!ended && location.hash === "" && document.getElementById("run-wait").childElementCount === 0) toEnd();
+if (!ended && location.hash === "" && document.getElementById("run-wait").childElementCount === 0) toLatest();
 following = atEnd();
 state();
 land();

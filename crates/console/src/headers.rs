@@ -9,7 +9,7 @@ use axum::{
 
 /// Only our own script and style files: nothing inline, nothing third-party, no framing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
-                      form-action 'self'; manifest-src 'self'; frame-ancestors 'none'; base-uri 'none'";
+                      form-action 'self'; manifest-src 'self'; worker-src 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 const ALWAYS: [(HeaderName, &str); 6] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),

@@ -96,6 +96,8 @@ pub(crate) struct ViewerRights {
     pub(crate) users: bool,
     /// See sessions, at least their own.
     pub(crate) sessions: bool,
+    /// See their own notification targets.
+    pub(crate) notifications: bool,
     pub(crate) audit: bool,
     pub(crate) rules: bool,
     pub(crate) usage: bool,
@@ -117,6 +119,7 @@ impl PageLayout {
             keys: by.verdict(Action::CreateKey) != AccessVerdict::No,
             users: may(Action::CreateUser) && may(Action::EditUser),
             sessions: by.verdict(Action::SeeSessions) != AccessVerdict::No,
+            notifications: by.verdict(Action::SeeNotifications) != AccessVerdict::No,
             audit: may(Action::SeeAudit),
             rules: may(Action::SeeRules),
             usage: by.verdict(Action::SeeUsage) != AccessVerdict::No,
@@ -177,6 +180,11 @@ impl PageLayout {
     /// The tabs of the settings.
     pub(crate) fn settings_links(&self) -> impl Iterator<Item = NavLink> {
         self.links().filter(|link| link.parent == "/settings")
+    }
+
+    /// Every page that the viewer may use, once.
+    pub(crate) fn all_links(&self) -> impl Iterator<Item = NavLink> {
+        self.links().filter(|link| link.width != NavWidth::Narrow && link.path != "/approvals")
     }
 
     /// What a phone's main navigation has no room for.
@@ -245,6 +253,11 @@ fn notice(uri: &Uri, t: &'static Text) -> Option<&'static str> {
         "quota" => Some(t.said_quota),
         "ending" => Some(t.said_ending),
         "session" => Some(t.said_session),
+        "view" => Some(t.said_view),
+        "view_removed" => Some(t.said_view_removed),
+        "notify_on" => Some(t.said_notify_on),
+        "notify_off" => Some(t.said_notify_off),
+        "notify_tested" => Some(t.said_notify_tested),
         _ => None,
     }
 }

@@ -196,6 +196,8 @@ fn by_code(code: Code, t: &'static Text) -> Option<(&'static str, &'static str)>
         Code::DiskFull => (t.refused_disk_full, t.refused_disk_full_do),
         Code::DiskLow => (t.refused_disk_low, t.refused_disk_low_do),
         Code::ReadOnly => (t.refused_read_only, t.refused_read_only_do),
+        Code::DatabaseUnreachable => (t.refused_database_unreachable, t.refused_database_unreachable_do),
+        Code::ServedElsewhere => (t.refused_served_elsewhere, t.refused_served_elsewhere_do),
         Code::Unknown => (t.refused_unknown, t.refused_unknown_do),
         Code::Overloaded => (t.refused_overloaded, t.refused_overloaded_do),
         Code::Draining => (t.refused_draining, t.refused_draining_do),

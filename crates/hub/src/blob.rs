@@ -1,4 +1,7 @@
-//! Artifact files on disk, named by the hash of their content: written once, never changed.
+//! Artifact files on disk, named by the hash of their content: written once, never changed. With a bucket, that has all of
+//! them, and the disk those that were used last.
+
+mod remote;
 
 use std::{
     collections::HashMap,
@@ -6,13 +9,16 @@ use std::{
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use attache_protocol::{
-    Code,
+    Code, TenantId, Timestamp,
     digest::{hex, unhex},
+    env::Env,
 };
 use attache_store::StorageFault;
+use aws_lc_rs::digest::{Context, SHA256};
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
 use tokio::{
@@ -21,12 +27,18 @@ use tokio::{
     sync::{RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
+pub use self::remote::ArtifactBucket;
+use self::remote::RemoteBlobs;
 use crate::{Error, Options, Result, disk_space::DiskUse};
 
 /// Frames are buffered to this size before they are written.
 const BLOCK: usize = 256 * 1024;
 /// The free space is checked this often.
 const CHECK_EVERY: u64 = 1 << 20;
+/// A file or object that says which hub's artifacts these are. Two hubs would remove each other's.
+const OWNER: &str = ".attache-hub";
+/// Clocks differ, and the end of an upload comes later than its beginning.
+const KNOWN_MARGIN: Duration = Duration::from_secs(24 * 60 * 60);
 /// How many verified files are remembered.
 const MAX_VERIFIED: usize = 10_000;
 
@@ -38,6 +50,16 @@ pub(crate) struct BlobStore {
     verified: Mutex<HashMap<[u8; 32], FileVersion>>,
     /// Held shared while a file is placed and its row is written, exclusively while unreferenced files are removed.
     placing: RwLock<()>,
+    /// Where all of them are, if that isn't this folder.
+    remote: Option<RemoteBlobs>,
+}
+
+/// Why a place for artifacts can't be used.
+#[derive(Debug)]
+pub(crate) enum BlobStoreError {
+    Folder(io::Error),
+    /// Another hub has its artifacts in this place.
+    Taken(String),
 }
 
 /// Size and modification time of a file.
@@ -56,17 +78,40 @@ struct IncomingBlob {
     kept: bool,
 }
 
+/// What was received, and what a bucket has to be told about it.
+struct ReceivedBlob {
+    blob: Blob,
+    /// Only computed for a bucket.
+    sha256: Option<[u8; 32]>,
+}
+
 // === impl BlobStore ===
 
 impl BlobStore {
-    /// Creates the folders and removes uploads that were interrupted by a stop.
-    pub(crate) fn open(root: PathBuf) -> io::Result<Self> {
-        let incoming = root.join("incoming");
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&incoming)?;
-        for entry in fs::read_dir(&incoming)? {
+    /// Creates the folders. A place that is nobody's becomes this hub's.
+    pub(crate) async fn open(options: &Options, env: Env, hub: TenantId) -> std::result::Result<Self, BlobStoreError> {
+        let (root, bucket) = (options.artifact_folder(), options.bucket.clone());
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(root.join("incoming"))
+            .map_err(BlobStoreError::Folder)?;
+        if !is_folder_of(&root, hub).map_err(BlobStoreError::Folder)? {
+            return Err(BlobStoreError::Taken(root.display().to_string()));
+        }
+        let remote = bucket.map(|bucket| RemoteBlobs::new(bucket, root.clone(), env, hub));
+        if let Some(remote) = &remote {
+            remote.check_at_start().await?;
+        }
+        Ok(Self { root, verified: Mutex::default(), placing: RwLock::default(), remote })
+    }
+
+    /// Removes uploads that were interrupted by a stop. Only for a hub that is alone: others may be uploading.
+    pub(crate) fn remove_interrupted(&self) -> io::Result<()> {
+        for entry in fs::read_dir(self.root.join("incoming"))? {
             fs::remove_file(entry?.path())?;
         }
-        Ok(Self { root, verified: Mutex::default(), placing: RwLock::default() })
+        Ok(())
     }
 
     /// Streams to a temporary file while hashing, syncs it to disk, then renames it. The content is not removed while
@@ -78,16 +123,31 @@ impl BlobStore {
         options: &Options,
         max: u64,
     ) -> Result<(Blob, RwLockReadGuard<'_, ()>)> {
-        let mut incoming = IncomingBlob { path: self.root.join("incoming").join(name), kept: false };
+        let mut incoming = IncomingBlob::new(&self.root, name);
         let file = File::create_new(&incoming.path).await.map_err(failed)?;
-        let blob = receive(file, bytes, options, max).await?;
+        let hasher = self.remote.as_ref().map(|_| Context::new(&SHA256));
+        let ReceivedBlob { blob, sha256 } = receive(file, hasher, bytes, options, max).await?;
+        let uploaded = self.remote.as_ref().zip(sha256);
+        if let Some((remote, sha256)) = uploaded {
+            remote.upload(&blob, sha256, &incoming.path).await?;
+        }
         let placing = self.placing.read().await;
-        let target = self.path(&blob.blake3);
-        let from = incoming.path.clone();
+        if let Some((remote, sha256)) = uploaded {
+            // The content had no row until now, so it may have been removed as unreferenced.
+            remote.ensure(&blob, sha256, &incoming.path).await?;
+            remote.trim(blob.size).await?;
+        }
+        self.keep(&mut incoming, &blob.blake3).await?;
+        Ok((blob, placing))
+    }
+
+    /// Gives a received file its name.
+    async fn keep(&self, incoming: &mut IncomingBlob, blake3: &[u8; 32]) -> Result<()> {
+        let (from, target) = (incoming.path.clone(), self.path(blake3));
         let placed = tokio::task::spawn_blocking(move || place(&from, &target)).await;
         placed.map_err(|error| Error::internal(&error))?.map_err(failed)?;
         incoming.kept = true;
-        Ok((blob, placing))
+        Ok(())
     }
 
     /// No file is placed while the guard lives.
@@ -103,6 +163,9 @@ impl BlobStore {
                 verified.remove(blob);
             }
         }
+        if let Some(remote) = &self.remote {
+            remote.remove(&blobs).await?;
+        }
         let paths: Vec<PathBuf> = blobs.iter().map(|blob| self.path(blob)).collect();
         let removed = tokio::task::spawn_blocking(move || {
             for path in paths {
@@ -116,8 +179,16 @@ impl BlobStore {
         removed.await.map_err(|error| Error::internal(&error))?.map_err(failed)
     }
 
-    /// All files, folder by folder, including those whose row was never written because of a stop.
-    pub(crate) async fn all(&self) -> Result<Vec<[u8; 32]>> {
+    /// All files, folder by folder, including those whose row was never written because of a stop. Only what was written
+    /// before `known`, the time up to which this hub knows all uploads: its database may be older than what is there, or
+    /// belong to a copy of the hub.
+    pub(crate) async fn all(&self, known: Option<Timestamp>) -> Result<Vec<[u8; 32]>> {
+        // A database that was just made knows nothing, whatever is there.
+        let Some(known) = known else { return Ok(Vec::new()) };
+        let end = known.minus(KNOWN_MARGIN);
+        if let Some(remote) = &self.remote {
+            return remote.written_before(end).await;
+        }
         let root = self.root.clone();
         let found = tokio::task::spawn_blocking(move || {
             let mut found = Vec::new();
@@ -126,8 +197,12 @@ impl BlobStore {
                 let start = folder.file_name();
                 let Some(start) = start.to_str().filter(|start| start.len() == 2) else { continue };
                 for file in fs::read_dir(folder.path())? {
-                    let end = file?.file_name();
-                    found.extend(end.to_str().and_then(|end| unhex(&format!("{start}{end}"))));
+                    let file = file?;
+                    if file.metadata().is_ok_and(|file| file.mtime() >= end.millis() / 1000) {
+                        continue;
+                    }
+                    let name = file.file_name();
+                    found.extend(name.to_str().and_then(|name| unhex(&format!("{start}{name}"))));
                 }
             }
             io::Result::Ok(found)
@@ -136,11 +211,16 @@ impl BlobStore {
     }
 
     /// Opens the content with this hash. A file that was modified on disk is not served.
-    pub(crate) async fn open_file(&self, blake3: &[u8; 32]) -> Result<File> {
-        let file = File::open(self.path(blake3)).await.map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => damaged("is missing from"),
-            _ => failed(error),
-        })?;
+    pub(crate) async fn open_file(&self, blake3: &[u8; 32], options: &Options) -> Result<File> {
+        let file = match (File::open(self.path(blake3)).await, &self.remote) {
+            (Err(error), Some(remote)) if error.kind() == io::ErrorKind::NotFound => {
+                return self.fetch(remote, blake3, options).await;
+            }
+            (opened, _) => opened.map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => damaged("is missing from"),
+                _ => failed(error),
+            })?,
+        };
         let metadata = file.metadata().await.map_err(failed)?;
         let state = (metadata.len(), metadata.mtime(), metadata.mtime_nsec());
         if self.verified().get(blake3) == Some(&state) {
@@ -166,6 +246,18 @@ impl BlobStore {
         Ok(file)
     }
 
+    /// Gets the content from the bucket, and keeps it for the next reader.
+    async fn fetch(&self, remote: &RemoteBlobs, blake3: &[u8; 32], options: &Options) -> Result<File> {
+        let mut incoming = IncomingBlob::new(&self.root, &remote.new_name());
+        if remote.download(blake3, &incoming.path, options).await? != *blake3 {
+            tracing::error!(blob = %hex(blake3), "an artifact's object was modified in the bucket");
+            return Err(damaged("was modified on"));
+        }
+        let file = File::open(&incoming.path).await.map_err(failed)?;
+        self.keep(&mut incoming, blake3).await?;
+        Ok(file)
+    }
+
     fn verified(&self) -> MutexGuard<'_, HashMap<[u8; 32], FileVersion>> {
         self.verified.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -178,10 +270,11 @@ impl BlobStore {
 
 async fn receive<E>(
     mut file: File,
+    mut sha256: Option<Context>,
     mut bytes: impl Stream<Item = std::result::Result<Bytes, E>> + Unpin,
     options: &Options,
     max: u64,
-) -> Result<Blob> {
+) -> Result<ReceivedBlob> {
     let mut hasher = blake3::Hasher::new();
     let (mut size, mut checked) = (0_u64, 0);
     DiskUse::Upload.check(options)?;
@@ -200,6 +293,9 @@ async fn receive<E>(
             DiskUse::Upload.check(options)?;
         }
         hasher.update(&frame);
+        if let Some(sha256) = &mut sha256 {
+            sha256.update(&frame);
+        }
         if block.len() + frame.len() > BLOCK {
             file.write_all(&block).await.map_err(failed)?;
             block.clear();
@@ -213,7 +309,11 @@ async fn receive<E>(
     file.write_all(&block).await.map_err(failed)?;
     file.flush().await.map_err(failed)?;
     file.sync_all().await.map_err(failed)?;
-    Ok(Blob { size, blake3: *hasher.finalize().as_bytes() })
+    let sha256 = sha256.map(|sha256| {
+        let digest = sha256.finish();
+        digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
+    });
+    Ok(ReceivedBlob { blob: Blob { size, blake3: *hasher.finalize().as_bytes() }, sha256 })
 }
 
 /// A sender that stalls must not hold the upload forever.
@@ -226,6 +326,19 @@ async fn next_frame<E>(
         Ok(Some(Ok(frame))) => Ok(Some(frame)),
         Ok(Some(Err(_))) => Err(Error::new(Code::InvalidRequest, "The upload was cut off.")),
         Err(_) => Err(Error::new(Code::InvalidRequest, "The upload stalled and was cancelled.")),
+    }
+}
+
+/// Whether the folder has the artifacts of this hub, or of none.
+fn is_folder_of(root: &Path, hub: TenantId) -> io::Result<bool> {
+    let (mark, hub) = (root.join(OWNER), hub.to_string());
+    match fs::read_to_string(&mark) {
+        Ok(owner) => Ok(owner.trim() == hub),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            attache_os::private_file::write(&mark, format!("{hub}\n").as_bytes())?;
+            Ok(true)
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -261,6 +374,12 @@ fn failed(error: io::Error) -> Error {
 }
 
 // === impl IncomingBlob ===
+
+impl IncomingBlob {
+    fn new(root: &Path, name: &str) -> Self {
+        Self { path: root.join("incoming").join(name), kept: false }
+    }
+}
 
 impl Drop for IncomingBlob {
     fn drop(&mut self) {

@@ -87,6 +87,19 @@ impl Bus {
             }
         }
     }
+
+    /// Hints of other nodes may have been lost: everybody looks again.
+    pub(crate) fn wake_all(&self) {
+        let slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for slot in slots.watches.values() {
+            slot.send_replace(());
+        }
+        for (topic, ropes) in &slots.multi_watches {
+            for rope in ropes {
+                rope.mark_moved(*topic);
+            }
+        }
+    }
 }
 
 // === impl MultiWatch ===
@@ -162,9 +175,10 @@ impl MultiWatchState {
 
 // === impl Topic ===
 
-impl From<WakeHint> for Topic {
-    fn from(woken: WakeHint) -> Self {
-        match woken {
+impl Topic {
+    /// Who waits for this. `None` if everybody does.
+    pub(crate) fn of(woken: WakeHint) -> Option<Self> {
+        Some(match woken {
             WakeHint::Run(run) => Self::Run(run),
             WakeHint::Tenant(tenant) => Self::Tenant(tenant),
             WakeHint::Queue(agent) => Self::Queue(agent),
@@ -173,7 +187,10 @@ impl From<WakeHint> for Topic {
             WakeHint::Asked(run) => Self::Asked(run),
             WakeHint::Deliveries => Self::Deliveries,
             WakeHint::Peers => Self::Peers,
-        }
+            WakeHint::Key(key) => Self::Key(key),
+            WakeHint::Rights(tenant) => Self::Rights(tenant),
+            WakeHint::Everything => return None,
+        })
     }
 }
 

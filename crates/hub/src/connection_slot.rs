@@ -248,6 +248,11 @@ impl ConnectionSlot {
         self.0.begun.load(Ordering::Relaxed)
     }
 
+    /// A request has shown a valid credential.
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.0.rank.load(Ordering::Relaxed) > 0
+    }
+
     /// From now on, the connection is a socket that must authenticate with its first frame.
     pub(crate) fn introduce(&self) {
         self.0.introduces_itself.store(true, Ordering::Relaxed);
@@ -255,7 +260,7 @@ impl ConnectionSlot {
 
     /// Whether to limit reading, because the first frame has not authenticated yet.
     pub(crate) fn is_introducing(&self) -> bool {
-        self.0.introduces_itself.load(Ordering::Relaxed) && self.0.rank.load(Ordering::Relaxed) == 0
+        self.0.introduces_itself.load(Ordering::Relaxed) && !self.is_authenticated()
     }
 
     /// The last request was answered before its body had arrived, so the client may still be sending.

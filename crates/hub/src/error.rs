@@ -13,7 +13,7 @@ use attache_protocol::{
     },
 };
 
-use attache_store::{MAX_PUSH_CONFIGS, MAX_RUN_LOG_BYTES, StorageFault, Use};
+use attache_store::{MAX_NOTIFICATION_TARGETS, MAX_PUSH_CONFIGS, MAX_RUN_LOG_BYTES, StorageFault, Use};
 
 use crate::{identity::RateLimitStatus, render};
 
@@ -175,13 +175,19 @@ impl Error {
         self
     }
 
-    /// The disk is the problem, not the caller. The log notes when it starts and when it is over.
+    /// The database is the problem, not the caller. The log notes when it starts and when it is over.
     pub(crate) fn unwritable(fault: StorageFault) -> Self {
         let (code, message) = match fault {
             StorageFault::DiskFull => (Code::DiskFull, "The hub's disk is full, so nothing was stored."),
             StorageFault::ReadOnly => (Code::ReadOnly, "The hub's file system is read-only, so nothing was stored."),
             StorageFault::Io => (Code::StorageFailed, "The hub's disk reports errors, so nothing was stored."),
             StorageFault::Damaged => (Code::StorageFailed, "Part of the hub's database is damaged."),
+            StorageFault::Unreachable => {
+                (Code::DatabaseUnreachable, "The hub can't reach its database server, so nothing was stored.")
+            }
+            StorageFault::ServedElsewhere => {
+                (Code::ServedElsewhere, "Another hub serves the database now, so this one stored nothing.")
+            }
         };
         Self::new(code, message).retry_after(RETRY_AFTER)
     }
@@ -216,6 +222,12 @@ impl Error {
                 Self::new(Code::NameTaken, "A user with this name already exists.").hint("Choose another name.")
             }
             E::NameTaken => Self::new(Code::NameTaken, "An agent with this name already exists."),
+            E::NameReserved => {
+                let message = "An archived agent of somebody else had this name, and its callers may still use it.";
+                Self::new(Code::NameTaken, message).hint(
+                    "Choose another name, or ask an owner or admin of the hub to create the agent and give it to you.",
+                )
+            }
             E::AgentArchived => Self::new(Code::AgentArchived, "The agent is archived."),
             E::Refused { refusal, run } => {
                 let (code, message) = match refusal {
@@ -288,6 +300,11 @@ impl Error {
                 format!("A run can have at most {MAX_PUSH_CONFIGS} push notification configs."),
             )
             .hint("Remove one first, or replace one by giving its id."),
+            E::TooManyNotificationTargets => Self::new(
+                Code::InvalidRequest,
+                format!("A person can have at most {MAX_NOTIFICATION_TARGETS} notification targets."),
+            )
+            .hint("Remove one first."),
             E::LogFull => Self::new(
                 Code::LogFull,
                 format!("This run's log is full: its events take {} MiB.", MAX_RUN_LOG_BYTES >> 20),
@@ -296,6 +313,8 @@ impl Error {
             E::Unwritable(fault) => Self::unwritable(fault),
             E::Unknown => Self::new(Code::Unknown, "The store could not confirm the change."),
             E::Unusable { what, .. } => Self::internal(&what),
+            E::NodeEnded => Self::new(Code::Overloaded, "This node of the hub starts again."),
+            E::DatabaseUnreachable(_) => Self::unwritable(StorageFault::Unreachable),
             E::Internal(details) => Self::internal(&details),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::{
     fmt, io,
+    path::Path,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -10,36 +11,38 @@ use std::{
 };
 
 use attache_protocol::{
-    AgentId, Code, Secret, TenantId, Timestamp,
+    AgentId, Code, NodeId, Secret, TenantId, Timestamp,
     env::Env,
     wire::system::{HubHealth, Storage},
 };
-use attache_store::{Durability, Store};
+use attache_store::{Durability, Store, WakeHint};
 use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Error, Principal, Result,
-    blob::BlobStore,
+    blob::{BlobStore, BlobStoreError},
     bus::{Bus, Topic},
     channel::{self, LiveChannels},
     control::Guests,
     deliveries,
     error::about,
     identity::{
-        CardKey, CredentialCache, IdentityFolder, LoginLinks, RequestLimits, SealingKey, UnsealError,
+        CardKey, CredentialCache, IdentityFolder, RequestLimits, SealingKey, UnsealError,
         access::AccessControl,
+        key_ring,
         limiter::{ClientNetwork, RateLimiter},
         password::Passwords,
         token::TokenSigner,
     },
     long_reads::{LongReadTurn, LongReads},
     metrics::Metrics,
+    nodes::{self, LocalNode, LocalTurns, NodeCompany, NodeCount},
+    notifications::{self, VapidKey},
     options::Options,
     owner_key::{OwnerKeyState, ensure_owner},
     recovery::DeviceReports,
     render,
-    start_secrets::StartSecrets,
     stream::{StreamSlots, feed::RunFeeds},
     sweep,
     tunnel::OpenTunnels,
@@ -59,6 +62,14 @@ pub enum StartError {
     Folder { path: String, source: io::Error },
     #[error("can't use the store: {0}")]
     Store(attache_store::Error),
+    #[error("can't use {path}: {source}")]
+    File { path: String, source: io::Error },
+    #[error("can't use the cluster key: {0}")]
+    ClusterKey(String),
+    #[error("{0} isn't where the other nodes of this hub have their artifacts")]
+    Artifacts(String),
+    #[error("another hub has its artifacts in {0}")]
+    TakenPlace(String),
     #[error("can't use the access rules: {0}")]
     Rules(String),
     #[error("--public-url {0} must be an http or https URL with a host and no path")]
@@ -70,14 +81,12 @@ struct HubShared {
     store: Arc<dyn Store>,
     env: Env,
     bus: Bus,
+    /// Set if other hubs serve the same database.
+    node: Option<LocalNode>,
     live: LiveChannels,
     guests: Guests,
     credentials: Arc<CredentialCache>,
-    logins: LoginLinks,
-    /// Serializes revocations, so that two owner keys can't revoke each other.
-    revoking: tokio::sync::Mutex<()>,
-    /// Serializes the creation of child runs that share a budget, so that none gets what another one has reserved.
-    sharing_budget: tokio::sync::Mutex<()>,
+    turns: LocalTurns,
     long_reads: LongReads,
     /// The tenant people sign in to before they have shown a credential.
     tenant: TenantId,
@@ -86,6 +95,7 @@ struct HubShared {
     default_agent: OnceLock<String>,
     signer: TokenSigner,
     card_key: CardKey,
+    vapid_key: VapidKey,
     passwords: Passwords,
     attempts: RequestLimits,
     pairing: PairingSettings,
@@ -95,7 +105,6 @@ struct HubShared {
     seal: SealingKey,
     blobs: BlobStore,
     words: Arc<DeviceReports>,
-    handover: StartSecrets,
     tunnels: OpenTunnels,
     feeds: RunFeeds,
     stream_slots: StreamSlots,
@@ -104,7 +113,7 @@ struct HubShared {
     /// No new runs are created.
     closed: AtomicBool,
     draining: CancellationToken,
-    access: AccessControl,
+    access: Arc<AccessControl>,
 }
 
 /// How long the store may take to confirm that it can write.
@@ -133,53 +142,86 @@ impl Hub {
         }
         let failed = |source| StartError::Folder { path: options.data.display().to_string(), source };
         let folder = IdentityFolder::open(&options.data).map_err(failed)?;
-        let key = folder.pairing_key(&env).map_err(failed)?;
-        let signer = TokenSigner::new(folder.token_key(&env).map_err(failed)?, options.origin());
-        let card_key = CardKey::new(folder.card_key(&env).map_err(failed)?);
-        let signers = deliveries::WebhookSigners::new(folder.webhook_key(&env).map_err(failed)?);
-        let seal = SealingKey::new(&folder.seal_key(&env).map_err(failed)?);
-        let blobs = BlobStore::open(folder.blobs()).map_err(failed)?;
-
         let bus = Bus::default();
         let credentials = Arc::new(CredentialCache::new(options.credential_ttl));
         let words = Arc::new(DeviceReports::default());
-        listen(&*store, &bus, &credentials, &words);
+        let believed = options.nodes.as_ref().map(|nodes| nodes.look_every);
+        let access = Arc::new(AccessControl::new(options.permissions.clone(), options.credential_ttl, believed));
+        listen(&*store, &bus, &credentials, &words, options.nodes.as_ref().map(|_| Arc::clone(&access)));
         // Time never goes back behind what the store has recorded, whatever the machine's clock says.
         if let Some(seen) = store.clock().await.map_err(StartError::Store)? {
             env.not_before(seen);
         }
         let tenant = store.ensure_tenant(env.tenant_id(), "default", env.now()).await.map_err(StartError::Store)?;
-        let owner_key = ensure_owner(&options, &folder, &*store, &env, tenant).await?;
-        let believed = options.credential_ttl;
-        let access = AccessControl::open(options.permissions.clone(), &*store, tenant, env.now(), believed).await?;
-        // Connections don't survive a hub, so all channels are marked disconnected.
-        store.close_channels("hub_restarted", env.now()).await.map_err(StartError::Store)?;
-        // Devices couldn't send heartbeats while the hub was down, so their claims are renewed.
-        store.renew_claims(options.heartbeat_timeout, env.now()).await.map_err(StartError::Store)?;
+        // Before anything is written: the database may not be the one of this folder.
+        let blobs = BlobStore::open(&options, env.clone(), tenant).await.map_err(|error| match error {
+            BlobStoreError::Taken(place) => StartError::TakenPlace(place),
+            BlobStoreError::Folder(source) => {
+                StartError::Folder { path: options.artifact_folder().display().to_string(), source }
+            }
+        })?;
+        let node_count = NodeCount::default();
+        let node = match &options.nodes {
+            // What other nodes hold is theirs. What a dead one held is freed when it has been silent for long enough.
+            Some(nodes) => {
+                let node = LocalNode::start(&*store, env.node_id(), node_count.clone()).await;
+                let node = node.map_err(StartError::Store)?;
+                node.begin_start(&*store, nodes, &env).await.map_err(StartError::Store)?;
+                Some(node)
+            }
+            None => None,
+        };
+        let is_alone = node.as_ref().is_none_or(|node| node.company() == NodeCompany::Alone);
+        let created = create_identity(&options, &folder, &*store, &env, tenant, is_alone).await;
+        if let Some(node) = &node {
+            match &created {
+                Ok(_) => node.end_start(&*store).await.map_err(StartError::Store)?,
+                Err(_) => node.abandon_start(&*store, &env).await,
+            }
+        }
+        let owner_key = created?;
+        let key = folder.pairing_key(&env).map_err(failed)?;
+        let signer = TokenSigner::new(folder.token_key(&env).map_err(failed)?, options.origin());
+        let card_key = CardKey::new(folder.card_key(&env).map_err(failed)?);
+        let vapid_key = VapidKey::new(folder.vapid_key(&env).map_err(failed)?);
+        let signers = deliveries::WebhookSigners::new(folder.webhook_key(&env).map_err(failed)?);
+        let seal = SealingKey::new(&folder.seal_key(&env).map_err(failed)?);
+        if options.nodes.is_none() {
+            blobs.remove_interrupted().map_err(failed)?;
+        }
+        access.open(&*store, tenant, env.now()).await?;
+        if node.is_none() {
+            // Connections don't survive a hub, so all channels are marked disconnected.
+            store.close_channels("hub_restarted", env.now()).await.map_err(StartError::Store)?;
+        }
+        if node.as_ref().is_none_or(|node| node.company() == NodeCompany::Alone) {
+            // Devices couldn't send heartbeats while no hub was up, so their claims are renewed.
+            store.renew_claims(options.heartbeat_timeout, env.now()).await.map_err(StartError::Store)?;
+        }
 
         let limit = options.pairing_failures_per_minute;
         let pairing = PairingSettings {
             key,
-            by_address: RateLimiter::new("pairing", limit),
-            by_agent: RateLimiter::new("pairing", limit),
-            requests: RateLimiter::new("pairing", limit),
+            by_address: RateLimiter::new("pairing", limit).shared_by(&node_count),
+            by_agent: RateLimiter::new("pairing", limit).shared_by(&node_count),
+            requests: RateLimiter::new("pairing", limit).shared_by(&node_count),
         };
         let inner = HubShared {
             bus,
+            node,
             live: LiveChannels::default(),
             guests: Guests::default(),
             credentials,
-            logins: LoginLinks::default(),
-            revoking: tokio::sync::Mutex::default(),
-            sharing_budget: tokio::sync::Mutex::default(),
+            turns: LocalTurns::default(),
             long_reads: LongReads::default(),
             tenant,
             owner_key,
             default_agent: OnceLock::new(),
             signer,
             card_key,
+            vapid_key,
             passwords: Passwords::new(),
-            attempts: RequestLimits::new(&options),
+            attempts: RequestLimits::new(&options, &node_count),
             pairing,
             signers,
             letters: OnceLock::new(),
@@ -187,7 +229,6 @@ impl Hub {
             seal,
             blobs,
             words,
-            handover: StartSecrets::default(),
             tunnels: OpenTunnels::default(),
             feeds: RunFeeds::default(),
             stream_slots: StreamSlots::default(),
@@ -202,23 +243,75 @@ impl Hub {
         };
         let handle = Handle(Arc::new(inner));
         handle.tasks().spawn(sweep::run(handle.clone()));
+        handle.tasks().spawn(nodes::run(handle.clone()));
         handle.tasks().spawn(deliveries::run(handle.clone()));
+        handle.tasks().spawn(notifications::run(handle.clone()));
         handle.tasks().spawn(channel::store_seen_channels(handle.clone()));
         Ok(handle)
     }
 }
 
-/// Forwards the store's hints to the bus, and drops cached credentials and reports of runtimes that changed.
-fn listen(store: &dyn Store, bus: &Bus, credentials: &Arc<CredentialCache>, words: &Arc<DeviceReports>) {
+/// Whether a hub has its keys in this data folder.
+pub fn has_keys(data: &Path) -> bool {
+    IdentityFolder::has_keys(data)
+}
+
+/// What the first start of a hub creates, and all nodes of it have in common: its keys and its owner.
+async fn create_identity(
+    options: &Options,
+    folder: &IdentityFolder,
+    store: &dyn Store,
+    env: &Env,
+    tenant: TenantId,
+    is_alone: bool,
+) -> std::result::Result<OwnerKeyState, StartError> {
+    if let Some(key) = options.nodes.as_ref().and_then(|nodes| nodes.cluster_key.as_ref()) {
+        key_ring::share(folder, key, store, env, tenant).await?;
+        key_ring::share_address(&options.origin(), key, store, env, tenant).await?;
+        let place = options.bucket.as_ref().map(|place| place.bucket.name());
+        let place = place.as_deref().unwrap_or("a folder");
+        key_ring::share_place(place, is_alone, key, store, env, tenant).await?;
+        if options.bucket.is_none() {
+            key_ring::share_artifacts(&options.artifact_folder(), key, store, env, tenant).await?;
+        }
+    }
+    ensure_owner(options, folder, store, env, tenant).await
+}
+
+/// Forwards the store's hints to the bus, and drops what is cached of what changed. `shared` are the rules if other nodes
+/// may change them; alone, whoever changes keys, users and rules also drops what is cached of them.
+fn listen(
+    store: &dyn Store,
+    bus: &Bus,
+    credentials: &Arc<CredentialCache>,
+    words: &Arc<DeviceReports>,
+    shared: Option<Arc<AccessControl>>,
+) {
     let (bus, credentials, words) = (bus.clone(), credentials.clone(), words.clone());
     store.on_wake(Box::new(move |woken| {
         for hint in woken {
-            if let attache_store::WakeHint::Runtime(agent) = hint {
-                credentials.forget_agent(*agent);
-                words.forget_agent(*agent);
+            match (hint, &shared) {
+                (WakeHint::Runtime(agent), _) => {
+                    credentials.forget_agent(*agent);
+                    words.forget_agent(*agent);
+                }
+                (WakeHint::Key(key), Some(_)) => credentials.forget_key(*key),
+                (WakeHint::Rights(tenant), Some(access)) => {
+                    credentials.forget_all();
+                    access.forget(*tenant);
+                }
+                (WakeHint::Everything, Some(access)) => {
+                    credentials.forget_all();
+                    access.forget_all();
+                }
+                _ => {}
             }
         }
-        bus.wake(woken.iter().map(|hint| Topic::from(*hint)));
+        if woken.contains(&WakeHint::Everything) {
+            bus.wake_all();
+        } else {
+            bus.wake(woken.iter().filter_map(|hint| Topic::of(*hint)));
+        }
     }));
 }
 
@@ -327,6 +420,9 @@ impl Handle {
         self.drain();
         self.0.tasks.close();
         let _ = tokio::time::timeout(Duration::from_secs(5), self.0.tasks.wait()).await;
+        if let Some(node) = self.local_node() {
+            node.end(self).await;
+        }
         self.0.store.close().await;
     }
 
@@ -359,6 +455,17 @@ impl Handle {
         &self.0.bus
     }
 
+    /// This node, if other hubs serve the same database.
+    pub(crate) fn local_node(&self) -> Option<&LocalNode> {
+        self.0.node.as_ref()
+    }
+
+    /// The node that what it holds is recorded with, if other hubs serve the same database. It changes when the others took
+    /// this one for dead.
+    pub fn node(&self) -> Option<NodeId> {
+        self.local_node().map(LocalNode::id)
+    }
+
     /// The channels that are connected to this hub.
     pub(crate) fn live_channels(&self) -> &LiveChannels {
         &self.0.live
@@ -383,6 +490,11 @@ impl Handle {
         &self.0.card_key
     }
 
+    /// The key that signs requests to push services.
+    pub(crate) fn vapid_key(&self) -> &VapidKey {
+        &self.0.vapid_key
+    }
+
     pub(crate) fn signer(&self) -> &TokenSigner {
         &self.0.signer
     }
@@ -395,21 +507,14 @@ impl Handle {
         &self.0.attempts
     }
 
-    pub(crate) fn logins(&self) -> &LoginLinks {
-        &self.0.logins
-    }
-
     /// The turn of a request that reads many pages. Others can read meanwhile.
     pub(crate) async fn long_read(&self, by: &Principal) -> LongReadTurn {
         self.0.long_reads.turn(by.holder()).await
     }
 
-    pub(crate) fn revoking(&self) -> &tokio::sync::Mutex<()> {
-        &self.0.revoking
-    }
-
-    pub(crate) fn sharing_budget(&self) -> &tokio::sync::Mutex<()> {
-        &self.0.sharing_budget
+    /// What callers of this node do one after the other.
+    pub(crate) fn local_turns(&self) -> &LocalTurns {
+        &self.0.turns
     }
 
     pub(crate) fn pairing(&self) -> &PairingSettings {
@@ -435,11 +540,7 @@ impl Handle {
         &self.0.words
     }
 
-    /// Secrets of delegations, which are never stored.
-    pub(crate) fn start_secrets(&self) -> &StartSecrets {
-        &self.0.handover
-    }
-
+    /// The tunnels between lenders and remotes that are open here.
     pub(crate) fn tunnels(&self) -> &OpenTunnels {
         &self.0.tunnels
     }

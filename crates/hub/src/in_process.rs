@@ -8,7 +8,7 @@ mod run;
 use std::{future::Future, sync::Arc, time::Duration};
 
 use attache_protocol::{
-    AgentId, Json, RunId, RuntimeId, TenantId,
+    AgentId, Json, NodeId, RunId, RuntimeId, TenantId,
     rules::run::{FailureCode, RunStatus},
     secret::Kind,
     wire::{
@@ -22,7 +22,7 @@ use serde::Serialize;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, Handle, Principal, Result, check, error::about, identity::Action, render};
+use crate::{Error, Handle, NodeOptions, Principal, Result, bus::Topic, check, error::about, identity::Action, render};
 
 pub use attache_store::record::peer::{NewPeerTask, PeerTask, PeerTaskChange};
 pub use run::{AgentFailure, AgentOutput, InProcessRun};
@@ -99,10 +99,70 @@ struct HostedAgentLabels {
 
 impl Handle {
     /// Hosts an agent under this name, creating it if needed. Any previous worker of the agent is superseded, as when
-    /// another device is paired.
+    /// another device is paired. If several nodes of a database host it, one of them works, and another one when that ends.
     pub async fn host(&self, by: &Principal, name: &str, agent: impl InProcessAgent) -> Result<HostedAgent> {
         by.may_all(Action::RegisterAgent)?;
         let id = self.agent_named(by, name).await?;
+        let (stop, agent) = (CancellationToken::new(), Arc::new(agent));
+        let task = match self.local_node() {
+            None => {
+                let worker = self.worker_of_program(by, id, agent, stop.clone()).await?;
+                self.tasks().spawn(async move {
+                    worker.serve(Vec::new()).await;
+                })
+            }
+            Some(_) => self.tasks().spawn(self.clone().host_in_turn(by.clone(), id, agent, stop.clone())),
+        };
+        Ok(HostedAgent { agent: id, stop, task })
+    }
+
+    /// Works whenever no other node does.
+    async fn host_in_turn(self, by: Principal, id: AgentId, agent: Arc<impl InProcessAgent>, stop: CancellationToken) {
+        let wait = self.options().nodes.as_ref().map_or(NodeOptions::default().look_every, |nodes| nodes.look_every);
+        loop {
+            if let Some(lease) = self.lease_agent(id).await {
+                let ended = match self.worker_of_program(&by, id, agent.clone(), stop.clone()).await {
+                    Ok(worker) => worker.serve(Vec::new()).await,
+                    Err(error) => {
+                        tracing::warn!(agent.id = %id, %error, "can't host an agent");
+                        HostingEnd::NodeLost
+                    }
+                };
+                self.release_agent(id, lease).await;
+                if ended == HostingEnd::Ended {
+                    return;
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.drained() => return,
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Leases the agent to this node, for as long as it hosts it. `None` if another node does. If this hub is alone, there is
+    /// nothing to lease, and everything is its own.
+    async fn lease_agent(&self, agent: AgentId) -> Option<NodeId> {
+        let node = self.node()?;
+        let leased = self.store().lease(node, &lease_name(agent)).await;
+        leased.is_ok_and(|is_own| is_own).then_some(node)
+    }
+
+    async fn release_agent(&self, agent: AgentId, node: NodeId) {
+        if let Err(error) = self.store().release_lease(node, &lease_name(agent)).await {
+            tracing::debug!(agent.id = %agent, %error, "the lease of an agent could not be released");
+        }
+    }
+
+    /// A worker with a new runtime.
+    async fn worker_of_program<A: InProcessAgent>(
+        &self,
+        by: &Principal,
+        id: AgentId,
+        agent: Arc<A>,
+        stop: CancellationToken,
+    ) -> Result<HostedWorker<A>> {
         let token = Kind::ApiKey.generate(self.env());
         let labels = HostedAgentLabels { host_type: "in_process", capabilities: agent.capabilities() };
         let new = NewRuntime {
@@ -121,20 +181,33 @@ impl Handle {
         // Online before its existence is announced.
         self.heartbeat_here(&principal, HeartbeatRequest { running: Some(Vec::new()), ..HeartbeatRequest::default() })
             .await?;
-        let stop = CancellationToken::new();
-        let life = WorkLifetime::Program;
-        let host = HostedWorker { hub: self.clone(), principal, id, agent: Arc::new(agent), stop: stop.clone(), life };
-        Ok(HostedAgent { agent: id, stop, task: self.tasks().spawn(host.serve(Vec::new())) })
+        Ok(HostedWorker {
+            hub: self.clone(),
+            principal,
+            id,
+            agent,
+            stop,
+            life: WorkLifetime::Program,
+            node: self.node(),
+        })
     }
 
     /// Hosts an agent that the hub itself works for. After a hub restart, it gets the runs it held again, so its work
-    /// must be able to tell what was already done.
+    /// must be able to tell what was already done. `None` while another node of the database hosts it.
     pub async fn host_here(
         &self,
         tenant: TenantId,
         agent: AgentId,
         worker: impl InProcessAgent,
-    ) -> Result<HostedAgent> {
+    ) -> Result<Option<HostedAgent>> {
+        let node = self.node();
+        let lease = match node {
+            None => None,
+            Some(_) => match self.lease_agent(agent).await {
+                Some(lease) => Some(lease),
+                None => return Ok(None),
+            },
+        };
         let account = self.store().account(tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
         let known = account.runtime.as_ref().filter(|runtime| runtime.kind == RuntimeKind::Hub);
         let runtime = match known {
@@ -161,8 +234,17 @@ impl Handle {
         self.heartbeat_here(&principal, HeartbeatRequest { running, ..HeartbeatRequest::default() }).await?;
         let stop = CancellationToken::new();
         let (worker, life) = (Arc::new(worker), WorkLifetime::Hub);
-        let host = HostedWorker { hub: self.clone(), principal, id: agent, agent: worker, stop: stop.clone(), life };
-        Ok(HostedAgent { agent, stop, task: self.tasks().spawn(host.serve(held)) })
+        let host =
+            HostedWorker { hub: self.clone(), principal, id: agent, agent: worker, stop: stop.clone(), life, node };
+        let hub = self.clone();
+        let task = self.tasks().spawn(async move {
+            host.serve(held).await;
+            // Only once nothing works any more: whoever hosts it next gets its runs.
+            if let Some(lease) = lease {
+                hub.release_agent(agent, lease).await;
+            }
+        });
+        Ok(Some(HostedAgent { agent, stop, task }))
     }
 
     /// The runs the runtime has claimed.
@@ -215,6 +297,21 @@ struct HostedWorker<A> {
     agent: Arc<A>,
     stop: CancellationToken,
     life: WorkLifetime,
+    /// The node that it was leased to.
+    node: Option<NodeId>,
+}
+
+/// Why a worker stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HostingEnd {
+    /// It was stopped or refused.
+    Ended,
+    /// The other nodes took this one for dead, and one of them may work now.
+    NodeLost,
+}
+
+fn lease_name(agent: AgentId) -> String {
+    format!("host/{agent}")
 }
 
 /// What happens to the work when the hosting ends.
@@ -229,7 +326,7 @@ enum WorkLifetime {
 // === impl HostedWorker ===
 
 impl<A: InProcessAgent> HostedWorker<A> {
-    async fn serve(self, held: Vec<ClaimedRun>) {
+    async fn serve(self, held: Vec<ClaimedRun>) -> HostingEnd {
         let agent = self.id.to_string();
         let limit = self.agent.concurrency().max(1);
         let beat_every = (self.hub.options().heartbeat_timeout / 4).max(Duration::from_millis(10));
@@ -285,11 +382,16 @@ impl<A: InProcessAgent> HostedWorker<A> {
                 }
                 () = self.stop.cancelled() => break,
                 () = self.hub.drained() => break,
+                () = self.lost_node() => {
+                    running.tasks.shutdown().await;
+                    return HostingEnd::NodeLost;
+                }
             }
         }
         drop(pulls);
         if self.life == WorkLifetime::Hub {
-            return running.tasks.shutdown().await;
+            running.tasks.shutdown().await;
+            return HostingEnd::Ended;
         }
         let finish = async {
             while let Some(ended) = running.tasks.join_next().await {
@@ -299,6 +401,15 @@ impl<A: InProcessAgent> HostedWorker<A> {
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, finish).await.is_err() {
             running.tasks.shutdown().await;
             self.give_up(&running.runs).await;
+        }
+        HostingEnd::Ended
+    }
+
+    /// Resolves when the others have taken this node for dead. Never, if this hub is alone.
+    async fn lost_node(&self) {
+        let mut changes = self.hub.bus().watch(Topic::Peers);
+        while self.hub.node() == self.node {
+            changes.moved().await;
         }
     }
 
@@ -314,8 +425,9 @@ impl<A: InProcessAgent> HostedWorker<A> {
         }
     }
 
-    fn refused(&self, error: &Error) {
+    fn refused(&self, error: &Error) -> HostingEnd {
         tracing::info!(agent.id = %self.id, %error, "an in-process agent no longer works here");
+        HostingEnd::Ended
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 use attache_client::egress::{EgressGuard, EgressPolicy, IpNetwork};
 use attache_protocol::{KeyPin, rules::permission::OnTimeout};
 
-use crate::{Tls, deliveries};
+use crate::{ArtifactBucket, NodeOptions, Tls, deliveries};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -18,7 +18,7 @@ const PLAIN_SESSION: Duration = Duration::from_secs(12 * 60 * 60);
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The hub's data folder: blobs, `admin.key`, `pairing.key`, `seal.key`, `webhook.key`. Created with mode 0700.
+    /// The hub's data folder: blobs, `admin.key`, `pairing.key`, `seal.key`, `vapid.key`, `webhook.key`. Created with mode 0700.
     pub data: PathBuf,
     /// The listener's address, with its actual port.
     pub listen: SocketAddr,
@@ -35,6 +35,8 @@ pub struct Options {
     pub tools: Option<String>,
     /// The egress guard for third-party URLs.
     pub egress: EgressGuard,
+    /// Other hubs serve the same database. `None`: this one is alone.
+    pub nodes: Option<NodeOptions>,
     /// How webhooks are sent.
     pub outbox: deliveries::Options,
     /// The access rules file, checked with every sweep. Without one, rules live in the store.
@@ -70,8 +72,13 @@ pub struct Options {
     pub permission_timeout: Duration,
     /// What happens to unanswered permission requests, unless the agent's policy differs.
     pub on_permission_timeout: OnTimeout,
-    /// How long an input request waits for the caller. After that, the run fails with `timed_out`.
+    /// How long a run of the agent's owner waits for its caller's answers, all its questions together. After that, it fails
+    /// with `timed_out`. While it waits, it holds a slot of the agent's device.
     pub input_timeout: Duration,
+    /// The same for runs of other people.
+    pub others_input_timeout: Duration,
+    /// The same for runs of callers without a credential.
+    pub anonymous_input_timeout: Duration,
     /// How long a worker waits for a tool call by its caller's engine.
     pub tool_timeout: Duration,
     /// A run that is silent for longer on a connected device is idle.
@@ -113,10 +120,14 @@ pub struct Options {
     pub max_requests: usize,
     /// Per address, before authentication.
     pub max_unauthenticated_per_address: usize,
-    /// The memory, in bytes, that all unauthenticated request bodies may use together.
+    /// The memory, in bytes, that all unauthenticated requests may use together.
     pub max_unauthenticated_bytes: usize,
     /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<IpNetwork>,
+    /// Where artifacts are, if not in the folder `blobs` of the data folder. Nodes of a hub need one that all of them see.
+    pub artifacts: Option<PathBuf>,
+    /// Where artifacts are, if not in a folder, which then keeps those that were used last.
+    pub bucket: Option<ArtifactBucket>,
     /// The largest artifact, in bytes.
     pub max_artifact: u64,
     /// How much the artifacts that workers add for one run may take, in bytes.
@@ -174,6 +185,7 @@ impl Options {
             default_agent: None,
             tools: None,
             egress: EgressGuard::new(EgressPolicy::default()),
+            nodes: None,
             outbox: deliveries::Options::default(),
             permissions: None,
             heartbeat_timeout: Duration::from_secs(120),
@@ -194,6 +206,8 @@ impl Options {
             permission_timeout: DAY,
             on_permission_timeout: OnTimeout::DenyAndHalt,
             input_timeout: 7 * DAY,
+            others_input_timeout: DAY,
+            anonymous_input_timeout: 5 * MINUTE,
             tool_timeout: 10 * MINUTE,
             idle_after: MINUTE,
             cards_every: 5 * MINUTE,
@@ -218,6 +232,8 @@ impl Options {
             max_unauthenticated_per_address: 1024,
             max_unauthenticated_bytes: 32 << 20,
             trusted_proxies: Vec::new(),
+            artifacts: None,
+            bucket: None,
             max_artifact: 1 << 30,
             max_run_artifacts: 4 << 30,
             disk_reserve: None,
@@ -230,6 +246,10 @@ impl Options {
             anonymous_bytes_per_hour: 64 << 20,
             requests_per_minute: None,
         }
+    }
+
+    pub(crate) fn artifact_folder(&self) -> PathBuf {
+        self.artifacts.clone().unwrap_or_else(|| self.data.join("blobs"))
     }
 
     /// The hub's address, without a trailing slash.
@@ -245,13 +265,17 @@ impl Options {
     /// The hub's address for other machines, if there is one: its public URL, or an address of this machine when it
     /// listens on one.
     pub fn reachable_origin(&self) -> Option<String> {
-        let (scheme, port) = (self.scheme(), self.listen.port());
         match self.listen.ip() {
             _ if self.public_url.is_some() => Some(self.origin()),
             ip if ip.is_loopback() => None,
-            ip if ip.is_unspecified() => own_address().map(|ip| format!("{scheme}://{}", SocketAddr::new(ip, port))),
-            _ => Some(self.origin()),
+            _ => self.node_origin(),
         }
+    }
+
+    /// The address of the listener itself, whatever is in front of it. The other nodes of a hub use it.
+    pub fn node_origin(&self) -> Option<String> {
+        let ip = Some(self.listen.ip()).filter(|ip| !ip.is_unspecified()).or_else(own_address)?;
+        Some(format!("{}://{}", self.scheme(), SocketAddr::new(ip, self.listen.port())))
     }
 
     /// How long a browser stays signed in. Over plain HTTP it is a working day: cookies ignore ports, so any other

@@ -7,7 +7,7 @@ use attache_store::{
     Store, WriteContext,
     record::{
         KeyKind, NewKey, Pagination, StoredCredential,
-        user::{NewUser, UserRef},
+        user::{NewUser, UserRecord, UserRef},
     },
 };
 
@@ -22,7 +22,7 @@ use crate::{
 pub enum OwnerKeyState {
     /// It is in the file and valid.
     InFile,
-    /// The file is missing or contains no valid owner key, but other owner keys are valid.
+    /// The file is missing or contains no valid owner key, but somebody is an owner.
     Elsewhere,
     /// A new one is in the file, and the previous ones were revoked.
     Recovered { revoked: usize },
@@ -129,8 +129,21 @@ async fn owner_user(store: &dyn Store, env: &Env, tenant: TenantId) -> attache_s
     store.create_user(context, user).await.map(|user| Some(user.id))
 }
 
+/// Whether anybody can get in as an owner, with a key or a password.
 async fn has_owner(store: &dyn Store, tenant: TenantId, now: Timestamp) -> attache_store::Result<bool> {
     let mut cursor = None;
+    loop {
+        let page = store.users(tenant, Pagination { limit: 200, cursor }).await?;
+        let signs_in =
+            |user: &UserRecord| user.role == Role::Owner && user.password.is_some() && user.removed_at.is_none();
+        if page.items.iter().any(signs_in) {
+            return Ok(true);
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
     loop {
         let page = store.keys(tenant, KeyKind::Api, None, Pagination { limit: 200, cursor }).await?;
         if page.items.iter().any(|key| key.role == Role::Owner && key.is_valid(now)) {

@@ -13,7 +13,9 @@ use attache_protocol::{
     },
     wire::{
         account::{self, Presence},
-        artifact, channel, conversation, delivery, input_request, key,
+        artifact, channel, conversation, delivery,
+        host_session::ContinuedSession,
+        input_request, key, notification,
         permission::{self, ApprovalPolicy},
         run::{self, ClaimedRun},
         runtime, session,
@@ -30,6 +32,8 @@ pub(crate) const fn storage(fault: StorageFault) -> Storage {
         StorageFault::DiskFull => Storage::DiskFull,
         StorageFault::ReadOnly => Storage::ReadOnly,
         StorageFault::Io | StorageFault::Damaged => Storage::Failed,
+        StorageFault::Unreachable => Storage::Unreachable,
+        StorageFault::ServedElsewhere => Storage::ServedElsewhere,
     }
 }
 
@@ -107,6 +111,24 @@ pub(crate) fn delivery(record: record::delivery::DeliveryRecord) -> delivery::De
     }
 }
 
+/// `own` is the caller's key or session.
+pub(crate) fn notification_target(
+    record: record::notification::NotificationTargetRecord,
+    own: Option<KeyId>,
+) -> notification::NotificationTarget {
+    notification::NotificationTarget {
+        notification_target_id: record.id,
+        service: record.service,
+        name: record.name,
+        user_id: record.user,
+        key_id: record.key,
+        origin: record.origin,
+        choices: record.choices,
+        created_at: record.created_at,
+        current: own == Some(record.key),
+    }
+}
+
 pub(crate) fn runtime(record: record::RuntimeRecord) -> runtime::Runtime {
     runtime::Runtime {
         runtime_id: record.id,
@@ -160,6 +182,7 @@ pub(crate) fn run(record: record::RunRecord) -> run::Run {
         usage: record.usage,
         sandbox: record.spec.sandbox,
         permission_mode: record.spec.permission_mode,
+        worktree: record.spec.worktree,
         caller: record.caller.to_string(),
         user_id: record.user,
         trace_id: record.spec.trace_id,
@@ -181,6 +204,8 @@ pub(crate) fn claimed(claimed: record::ClaimedRunRecord) -> Option<ClaimedRun> {
     let claim = run.state.claim()?;
     let (lease_expires_at, deadline) = (claim.lease_until, claim.claimed_at.plus(run.state.limits.timeout));
     let instructions = instructions(claimed.agent_instructions, claimed.conversation_metadata.as_ref());
+    let continued = ContinuedSession::of(claimed.conversation_metadata.as_ref());
+    let continued = continued.filter(|session| session.agent_id == run.agent);
     Some(ClaimedRun {
         task_run_id: run.id,
         agent_id: run.agent,
@@ -202,7 +227,9 @@ pub(crate) fn claimed(claimed: record::ClaimedRunRecord) -> Option<ClaimedRun> {
         budget: budget(claimed.left),
         sandbox: run.spec.sandbox,
         permission_mode: run.spec.permission_mode.filter(|mode| *mode == PermissionMode::PlanFirst),
+        worktree: run.spec.worktree,
         for_owner: false,
+        host_session: continued.map(|session| session.session_id),
         mcp: None,
     })
 }

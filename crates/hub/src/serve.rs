@@ -29,15 +29,16 @@ use crate::{
     Error, Handle, Options,
     connection_slot::{ConnectionSlot, ConnectionSlots},
     surface::{
-        limits::{EdgeService, EdgeServiceFactory},
+        limits::{EdgeService, EdgeServiceFactory, MAX_HEADERS},
         metered::Metered,
         outgoing::{Outgoing, StreamExecutor},
     },
     tls::Fingerprint,
 };
 
-const MAX_HEADERS: usize = 100;
 const HEADER_BYTES: usize = 64 * 1024;
+/// Over HTTP/2, names and values that were sent before arrive as a byte each, also in trailers.
+const H2_HEADER_BYTES: u32 = 16 * 1024;
 const H2_STREAM_WINDOW: u32 = 256 * 1024;
 const H2_CONNECTION_WINDOW: u32 = 512 * 1024;
 const H2_MAX_STREAMS: u32 = 128;
@@ -239,7 +240,7 @@ impl HttpServers {
         let mut two = Builder::new(executor).http2_only();
         two.http2()
             .timer(TokioTimer::new())
-            .max_header_list_size(u32::try_from(HEADER_BYTES).unwrap_or(u32::MAX))
+            .max_header_list_size(H2_HEADER_BYTES)
             .max_concurrent_streams(H2_MAX_STREAMS)
             // What a client may send before it is read.
             .initial_stream_window_size(H2_STREAM_WINDOW)

@@ -1,10 +1,16 @@
 //! The hub's periodic work: deadlines and the access rules file every second, retention every hour.
 
+use std::time::Duration;
+
 use attache_protocol::Timestamp;
 use attache_store::record::{RetentionLimits, RetentionResult};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::{Handle, stall_detector::StallDetector};
+use crate::{
+    Handle,
+    nodes::{LocalNode, NodeCompany},
+    stall_detector::StallDetector,
+};
 
 /// How many log rows are removed per transaction.
 const ROWS_PER_REMOVAL: usize = 5_000;
@@ -19,13 +25,19 @@ pub(crate) async fn run(hub: Handle) {
     let mut retained_at: Option<Instant> = None;
     let mut clock_set = false;
     let mut pulse = StallDetector::new(&hub);
+    let mut company = hub.local_node().map(LocalNode::company);
+    // Until then the store knows every upload of this hub.
+    let known = hub.store().clock().await.ok().flatten();
     loop {
         tokio::select! {
             () = hub.drained() => return,
             _ = pulse.during(ticks.tick()) => {}
         }
         let (lease, now) = (hub.options().heartbeat_timeout, pulse.now());
-        if pulse.take_standstill() {
+        if !pulse.during(renew_if_alone(&hub, &mut company, lease, now)).await {
+            continue;
+        }
+        if pulse.take_standstill() && !pulse.during(others_served(&hub)).await {
             // As after a start: devices couldn't be heard, so their claims are renewed.
             if let Err(error) = pulse.during(hub.store().renew_claims(lease, now)).await {
                 tracing::warn!(%error, "could not renew the claims after a stall");
@@ -52,8 +64,9 @@ pub(crate) async fn run(hub: Handle) {
         warn_of_clock(&hub, &mut clock_set);
         match pulse.during(hub.store().advance_clock(hub.options().clock_step, hub.now())).await {
             Ok(clock) if retained_at.is_none_or(|at| at.elapsed() >= hub.options().retain_every) => {
-                if retained_at.is_none() {
-                    pulse.during(remove_lost_blobs(&hub)).await;
+                // Another node may be writing a file whose row comes next.
+                if retained_at.is_none() && hub.node().is_none() {
+                    pulse.during(remove_lost_blobs(&hub, known)).await;
                 }
                 retained_at = Some(Instant::now());
                 pulse.during(retain(&hub, clock)).await;
@@ -61,6 +74,29 @@ pub(crate) async fn run(hub: Handle) {
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "could not advance the retention clock"),
         }
+    }
+}
+
+/// Whether deadlines may be applied: not before it is known whether other nodes serve. If they are all gone, devices couldn't be
+/// heard, and their claims are renewed as after a start. `company` is what was known.
+async fn renew_if_alone(hub: &Handle, company: &mut Option<NodeCompany>, lease: Duration, now: Timestamp) -> bool {
+    let current = hub.local_node().map(LocalNode::company);
+    if *company == Some(NodeCompany::Unknown)
+        && current == Some(NodeCompany::Alone)
+        && let Err(error) = hub.store().renew_claims(lease, now).await
+    {
+        tracing::warn!(%error, "could not renew the claims");
+        return false;
+    }
+    *company = current;
+    current != Some(NodeCompany::Unknown)
+}
+
+/// Whether devices could be heard by others while this node stood still.
+async fn others_served(hub: &Handle) -> bool {
+    match hub.local_node() {
+        Some(node) => node.others_served(hub).await.unwrap_or(false),
+        None => false,
     }
 }
 
@@ -81,9 +117,9 @@ fn warn_of_clock(hub: &Handle, clock_set: &mut bool) {
 
 /// Removes artifact files without a row: the hub stopped between writing the file and its row, or between removing the
 /// row and the file.
-async fn remove_lost_blobs(hub: &Handle) {
+async fn remove_lost_blobs(hub: &Handle, known: Option<Timestamp>) {
     let removed = async {
-        for part in hub.blobs().all().await?.chunks(BLOBS_PER_LOOK) {
+        for part in hub.blobs().all(known).await?.chunks(BLOBS_PER_LOOK) {
             if hub.is_draining() {
                 break;
             }

@@ -3,7 +3,7 @@
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::world::{Engine, World, on_both};
+use crate::world::{Engine, World, on_all};
 
 async fn workspace(world: &World) -> String {
     let conversation = world.owner.post("/api/v1/conversations", json!({})).await.expect(201);
@@ -70,7 +70,7 @@ async fn the_same_content_is_one_file_and_nothing_unfinished_stays() {
     let path = format!("/api/v1/workspaces/{workspace}/artifacts/big");
     let large = world.owner.call(Method::PUT, &path, vec![0; 1001]).await;
     assert_eq!(large.refusal(), (413, "too_large".to_owned()));
-    let blobs = world.data.path().join("hub/blobs");
+    let blobs = world.blobs();
     assert_eq!(std::fs::read_dir(blobs.join("incoming")).unwrap().count(), 0);
     let hash = one["blake3"].as_str().unwrap();
     assert_eq!(std::fs::read(blobs.join(&hash[..2]).join(&hash[2..])).unwrap(), b"same");
@@ -101,7 +101,7 @@ async fn a_result_can_reference_only_artifacts_of_its_workspace() {
     assert_eq!(world.owner.get(&path).await.expect(200)["produced_by"], created["task_run_id"]);
 }
 
-on_both! {
+on_all! {
     a_worker_adds_so_much_to_a_run_and_no_more
     uploads_stop_before_the_disk_is_full
 }

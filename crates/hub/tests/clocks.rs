@@ -6,12 +6,12 @@ use attache_hub::Options;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::world::{Engine, World, on_both};
+use crate::world::{Engine, World, on_all};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
-on_both! {
+on_all! {
     a_clock_that_is_set_changes_nothing
     elapsed_time_expires_keys_and_log_rows
 }

@@ -8,20 +8,22 @@ use std::{
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, ArtifactId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId,
-    PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId, WorkspaceId,
+    AgentId, ArtifactId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId, NodeId,
+    NotificationTargetId, PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId, WorkspaceId,
     rules::{
         quota::{QuotaBudget, QuotaLimits, UtcDay},
         run::{RunStatus, WorkerRef},
     },
     secret::SecretHash,
-    wire::run::SandboxLimit,
+    wire::{notification::NotificationChoices, run::SandboxLimit},
 };
 use attache_store::{
-    ChannelStore, DelegationStore, DeliveryStore, Durability, PeerStore, PushStore, QuotaStore, Result, StorageFault,
-    Store, UserStore, WakeListener, WorkerRequestStore, WriteContext,
+    ChannelStore, DelegationStore, DeliveryStore, Durability, NodeStore, NotificationStore, PeerStore, PushStore,
+    QuotaStore, Result, SharedValueStore, StorageFault, Store, UserStore, WakeListener, WorkerRequestStore,
+    WriteContext,
     record::{
-        channel::*, delegation::*, delivery::*, peer::*, push::*, quota::*, task::*, user::*, worker_request::*, *,
+        channel::*, delegation::*, delivery::*, node::*, notification::*, peer::*, push::*, quota::*, shared_value::*,
+        task::*, user::*, worker_request::*, *,
     },
 };
 use tokio::sync::watch;
@@ -94,6 +96,7 @@ counted! {
     fn update_account(context: WriteContext, agent: AgentRef, patch: AccountPatch) -> Result<AccountRecord>;
     fn archive_account(context: WriteContext, agent: AgentRef) -> Result<AccountRecord>;
     fn account(tenant: TenantId, agent: AgentRef) -> Result<AccountRecord>;
+    fn last_owner_of(tenant: TenantId, name: &str) -> Result<Option<Option<UserId>>>;
     fn accounts(tenant: TenantId, page: Pagination) -> Result<ListPage<AccountRecord>>;
     fn create_pairing_code(context: WriteContext, code: NewPairingCode) -> Result<()>;
     fn request_pairing(request: NewPairingRequest, at: Timestamp) -> Result<()>;
@@ -113,7 +116,7 @@ counted! {
     fn revoke_key(context: WriteContext, key: KeyId) -> Result<KeyRecord>;
     fn keys(tenant: TenantId, kind: KeyKind, user: Option<UserId>, page: Pagination) -> Result<ListPage<KeyRecord>>;
     fn create_run(context: WriteContext, run: NewRun) -> Result<RunCreation>;
-    fn claim(runtime: RuntimeId, via: Option<ChannelId>, enforces: Vec<SandboxLimit>, lease: Duration, at: Timestamp) -> Result<Option<ClaimedRunRecord>>;
+    fn claim(runtime: RuntimeId, via: Option<ChannelConnection>, enforces: Vec<SandboxLimit>, lease: Duration, at: Timestamp) -> Result<Option<ClaimedRunRecord>>;
     fn progress(by: WorkerRef, run: RunId, progress: NewProgress, lease: Duration, at: Timestamp) -> Result<RunStatus>;
     fn finish(by: WorkerRef, run: RunId, outcome: RunResult, usage: Option<Json>, at: Timestamp) -> Result<RunStatus>;
     fn cancel_run(context: WriteContext, run: RunId, reason: Option<String>) -> Result<RunRecord>;
@@ -131,6 +134,7 @@ counted! {
     fn unused_blobs(blobs: Vec<[u8; 32]>) -> Result<Vec<[u8; 32]>>;
     fn run_events(tenant: TenantId, run: RunId, after: i64, limit: usize) -> Result<RunEvents>;
     fn run_outline(tenant: TenantId, run: RunId, upto: i64, shown: OutlineScope) -> Result<RunOutline>;
+    fn output_matches(tenant: TenantId, run: RunId, words: &str, limit: usize) -> Result<OutputMatches>;
     fn log(tenant: TenantId, after: i64, limit: usize) -> Result<LogPage>;
     fn create_conversation(context: WriteContext, conversation: NewConversation) -> Result<ConversationRecord>;
     fn conversation(tenant: TenantId, conversation: ConversationId) -> Result<ConversationRecord>;
@@ -163,17 +167,40 @@ counted! {
     fn open_channel(context: WriteContext, channel: NewChannel) -> Result<ChannelRecord>;
     fn resume_channel(context: WriteContext, resume: ChannelResume) -> Result<ChannelResumption>;
     fn close_channel(context: WriteContext, channel: ChannelId, reason: &str) -> Result<ChannelRecord>;
+    fn close_connection(context: WriteContext, connection: ChannelConnection, reason: &str) -> Result<bool>;
     fn close_channels(reason: &str, at: Timestamp) -> Result<()>;
-    fn mark_channels_seen(channels: Vec<ChannelId>, lease: Duration, at: Timestamp) -> Result<()>;
+    fn mark_channels_seen(connections: Vec<ChannelConnection>, lease: Duration, at: Timestamp) -> Result<()>;
     fn channel_message(context: WriteContext, channel: ChannelId, message: Json) -> Result<()>;
     fn channel(tenant: TenantId, channel: ChannelId) -> Result<ChannelRecord>;
     fn channels(tenant: TenantId, filter: ChannelFilter, page: Pagination) -> Result<ListPage<ChannelRecord>>;
     fn channel_events(tenant: TenantId, channel: ChannelId, after: i64, limit: usize) -> Result<ChannelEvents>;
     fn frames(channel: ChannelId, after: i64, limit: usize) -> Result<OutboxFrames>;
-    fn acknowledge(channel: ChannelId, seq: i64) -> Result<()>;
+    fn acknowledge(connection: ChannelConnection, seq: i64) -> Result<()>;
     fn follows(channel: ChannelId) -> Result<Vec<FollowRecord>>;
     fn follower(run: RunId) -> Result<Option<FollowRecord>>;
-    fn push_events(channel: ChannelId, run: RunId, upto: i64, limit: usize) -> Result<FollowRecord>;
+    fn push_events(connection: ChannelConnection, run: RunId, upto: i64, limit: usize) -> Result<FollowRecord>;
+    ---
+}
+
+counted! {
+    NodeStore
+    fn start_node(node: NodeId) -> Result<()>;
+    fn beat_node(node: NodeId) -> Result<Vec<NodeRecord>>;
+    fn end_node(node: NodeRecord, reason: &str, at: Timestamp) -> Result<bool>;
+    fn lease_deliveries(node: NodeId, attempts: Vec<(DeliveryId, i64)>) -> Result<Vec<DeliveryId>>;
+    fn lease(node: NodeId, name: &str) -> Result<bool>;
+    fn release_lease(node: NodeId, name: &str) -> Result<()>;
+    ---
+}
+
+counted! {
+    SharedValueStore
+    fn keep_value(value: SharedValue, limit: SharedValueLimit, at: Timestamp) -> Result<bool>;
+    fn shared_value(kind: SharedValueKind, name: &str, at: Timestamp) -> Result<Option<SharedValue>>;
+    fn shared_values(kind: SharedValueKind, at: Timestamp) -> Result<Vec<SharedValue>>;
+    fn value_holders(kind: SharedValueKind, at: Timestamp) -> Result<Vec<(TenantId, String)>>;
+    fn take_value(kind: SharedValueKind, name: &str, until: Timestamp, at: Timestamp) -> Result<Option<SharedValue>>;
+    fn drop_values(kind: SharedValueKind, tenant: TenantId, holder: &str) -> Result<()>;
     ---
 }
 
@@ -203,6 +230,9 @@ counted! {
     fn remove_user(context: WriteContext, user: UserRef) -> Result<UserRecord>;
     fn user(tenant: TenantId, user: UserRef) -> Result<UserRecord>;
     fn users(tenant: TenantId, page: Pagination) -> Result<ListPage<UserRecord>>;
+    fn save_view(tenant: TenantId, user: UserId, view: SavedView) -> Result<()>;
+    fn remove_view(tenant: TenantId, user: UserId, name: &str) -> Result<()>;
+    fn saved_views(tenant: TenantId, user: UserId) -> Result<Vec<SavedView>>;
     fn key_credential(key: KeyId) -> Result<Option<StoredCredential>>;
     fn record_event(context: WriteContext, event: AuditEvent) -> Result<()>;
     fn access_rules(tenant: TenantId) -> Result<Option<AccessRulesRecord>>;
@@ -222,7 +252,7 @@ counted! {
 
 counted! {
     DeliveryStore
-    fn due_deliveries(at: Timestamp, limit: usize) -> Result<Vec<DeliveryRecord>>;
+    fn due_deliveries(node: Option<NodeId>, at: Timestamp, limit: usize) -> Result<Vec<DeliveryRecord>>;
     fn record_attempt(delivery: DeliveryId, number: i64, attempt: DeliveryAttempt, next: AttemptDecision) -> Result<DeliveryRecord>;
     fn resend_delivery(context: WriteContext, delivery: DeliveryId) -> Result<DeliveryRecord>;
     fn delivery(tenant: TenantId, delivery: DeliveryId) -> Result<DeliveryRecord>;
@@ -269,5 +299,17 @@ counted! {
     fn delegation(tenant: TenantId, delegation: DelegationId) -> Result<DelegationRecord>;
     fn delegations(tenant: TenantId, filter: DelegationFilter, page: Pagination) -> Result<ListPage<DelegationRecord>>;
     fn cancel_delegation(context: WriteContext, delegation: DelegationId) -> Result<DelegationRecord>;
+    ---
+}
+
+counted! {
+    NotificationStore
+    fn create_notification_target(context: WriteContext, target: NewNotificationTarget) -> Result<NotificationTargetRecord>;
+    fn update_notification_target(context: WriteContext, target: NotificationTargetId, choices: NotificationChoices) -> Result<NotificationTargetRecord>;
+    fn remove_notification_target(context: WriteContext, target: NotificationTargetId) -> Result<()>;
+    fn notification_target(tenant: TenantId, target: NotificationTargetId) -> Result<NotificationTargetRecord>;
+    fn notification_targets(tenant: TenantId) -> Result<Vec<NotificationTargetRecord>>;
+    fn add_notifications(context: WriteContext, run: RunId, seq: i64, targets: Vec<NotificationTargetId>) -> Result<usize>;
+    fn last_notified(tenant: TenantId) -> Result<Option<i64>>;
     ---
 }

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use crate::{
     escalation::person,
     work::ClaimedRunFixture,
-    world::{Engine, World, on_both},
+    world::{Engine, World, on_all},
 };
 
-on_both! {
+on_all! {
     declared_extensions_are_kept_and_shown
     declared_extensions_have_limits
     only_a_delegator_talks_to_an_agent_that_accepts_folders

@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 
 use crate::{
     work::{ClaimedRunFixture, decide, id},
-    world::{Engine, TestCaller, on_both},
+    world::{Engine, TestCaller, on_all},
 };
 
-on_both! {
+on_all! {
     a_grant_reaches_as_far_as_its_scope
     a_grant_without_a_pattern_covers_only_the_same_subject
     a_pattern_covers_tools_by_name
@@ -184,6 +184,7 @@ async fn open(work: &ClaimedRunFixture) -> attache_protocol::ChannelId {
     let tenant = tenant.await.unwrap().tenant;
     let channel = NewChannel {
         id: world.env.channel_id(),
+        node: None,
         transport: Transport::Websocket,
         peer_role: PeerRole::Worker,
         account_ref: format!("agent:{}", work.device.agent),

@@ -1,15 +1,20 @@
 //! The secrets of a START: only the runtime that holds the run receives them, over HTTP and over its channel.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use attache_store::record::shared_value::SharedValueKind;
 use serde_json::{Value, json};
 
 use crate::{
     channel::peer::{read_run, run, worker},
-    world::{TestDevice, World},
+    world::{Engine, PATIENCE, TestDevice, World, on_all},
 };
 
-const KEY: &str = "planted-private-key-0123456789";
+on_all! {
+    a_device_receives_the_secrets_over_http_while_it_holds_the_run
+}
+
+pub const KEY: &str = "planted-private-key-0123456789";
 const TOKEN: &str = "planted-tunnel-token-0123456789";
 
 fn start(key: &str, token: &str) -> Value {
@@ -19,7 +24,7 @@ fn start(key: &str, token: &str) -> Value {
     }}}}])
 }
 
-fn in_full() -> Value {
+pub fn in_full() -> Value {
     start(KEY, TOKEN)
 }
 
@@ -81,9 +86,8 @@ async fn a_worker_receives_the_secrets_over_its_channel() {
     }
 }
 
-#[tokio::test]
-async fn a_device_receives_the_secrets_over_http_while_it_holds_the_run() {
-    let world = World::timed(crate::world::Engine::Model, |_| {}).await;
+async fn a_device_receives_the_secrets_over_http_while_it_holds_the_run(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
     let (device, id, answer) = given(&world).await;
     for _ in 0..2 {
         assert_eq!(
@@ -101,11 +105,37 @@ async fn a_device_receives_the_secrets_over_http_while_it_holds_the_run() {
 }
 
 #[tokio::test]
-async fn after_a_restart_the_secrets_are_redacted() {
+async fn a_restart_loses_no_secrets_and_the_end_of_the_run_removes_them() {
+    let world = World::timed(Engine::Sqlite, |_| {}).await;
+    let (device, id, answer) = given(&world).await;
+    let world = world.restart().await;
+    assert_eq!(device.client.get(&answer).await.expect(200)["parts"], in_full());
+    let path = format!("/api/v1/task-runs/{id}/complete");
+    device.client.post(&path, json!({"epoch": 1, "output": {"text": "nine"}})).await.expect(200);
+    // Its time hasn't come yet: the clock stands still.
+    let kept = async || world.store.value_holders(SharedValueKind::StartSecrets, world.env.now()).await.unwrap();
+    let begun = Instant::now();
+    while !kept().await.is_empty() {
+        assert!(begun.elapsed() < PATIENCE, "they are never removed");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// What is kept of the secrets can't be read without the hub's key.
+#[tokio::test]
+async fn secrets_that_wait_are_encrypted() {
     let world = World::on_sqlite().await;
-    let (device, _, answer) = given(&world).await;
-    let _world = world.restart().await;
-    assert_eq!(device.client.get(&answer).await.expect(200)["parts"], hidden());
+    let (_device, id, _) = given(&world).await;
+    let now = world.env.now();
+    let kept = world.store.shared_values(SharedValueKind::StartSecrets, now).await.unwrap();
+    assert_eq!(kept.iter().map(|value| value.holder.as_str()).collect::<Vec<_>>(), [id]);
+    let database = std::fs::read(world.data.path().join("hub.db")).unwrap();
+    let journal = std::fs::read(world.data.path().join("hub.db-wal")).unwrap_or_default();
+    for secret in [KEY, TOKEN] {
+        for bytes in [&database, &journal] {
+            assert!(!bytes.windows(secret.len()).any(|window| window == secret.as_bytes()));
+        }
+    }
 }
 
 #[tokio::test]

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use crate::{
     work::ClaimedRunFixture,
-    world::{Engine, on_both},
+    world::{Engine, on_all},
 };
 
-on_both! {
+on_all! {
     a_question_waits_for_its_answer
     unsolicited_input_arrives_in_order
     the_same_key_returns_the_same_input
@@ -19,6 +19,8 @@ on_both! {
     a_message_reaches_its_worker_unchanged
     input_outside_a_claim_is_refused
     an_unanswered_question_ends_the_run
+    others_have_a_day_for_all_questions_together
+    callers_without_a_credential_have_minutes
 }
 
 async fn a_question_waits_for_its_answer(engine: Engine) {
@@ -157,4 +159,56 @@ async fn an_unanswered_question_ends_the_run(engine: Engine) {
     assert_eq!((&answer["state"], &answer["parts"]), (&json!("expired"), &Value::Null));
     let read = work.read().await;
     assert_eq!((&read["status"], &read["task_result"]["code"]), (&json!("failed"), &json!("timed_out")));
+}
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+/// While a run waits, it holds a slot of somebody's device.
+async fn others_have_a_day_for_all_questions_together(engine: Engine) {
+    let mut work = ClaimedRunFixture::patient(engine).await;
+    work.complete().await.expect(200);
+    let ann = crate::people::person(&work.world, "ann", "operator").await;
+    let run = ann.post("/api/v1/task-runs", json!({"agent_id": "builder"})).await.expect(201);
+    work.run = run["task_run_id"].as_str().unwrap().to_owned();
+    work.device.claim().await;
+    let ask = async |name: &str| {
+        let asked = json!({"epoch": 1, "prompt": "?", "request_id": name});
+        work.device.client.post(&work.path("/input-requests"), asked).await.expect(201)
+    };
+    ask("first").await;
+    work.world.advance(10 * HOUR);
+    ann.post(&work.path("/input"), json!({"text": "a"})).await.expect(200);
+    // Neither working nor waiting for the owner's approval is the caller's time.
+    work.world.advance(Duration::from_secs(60));
+    let approval = work.pending("Bash", json!({"command": "make"})).await;
+    work.world.advance(12 * HOUR);
+    work.decide(&approval, json!({"approved": true})).await.expect(200);
+    ask("second").await;
+    work.world.advance(13 * HOUR);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(work.read().await["status"], "running");
+    work.world.advance(HOUR + Duration::from_secs(1));
+    let ended = work.world.until(&work.path(""), |run| run["status"] != "running").await;
+    assert_eq!((&ended["status"], &ended["task_result"]["code"]), (&json!("failed"), &json!("timed_out")));
+}
+
+async fn callers_without_a_credential_have_minutes(engine: Engine) {
+    let mut work = ClaimedRunFixture::patient(engine).await;
+    work.complete().await.expect(200);
+    work.world.owner.patch("/api/v1/agent-accounts/builder", json!({"a2a": {"anonymous": true}})).await.expect(200);
+    let agent = work.world.owner.get("/api/v1/agent-accounts/builder").await.expect(200);
+    let agent = agent["agent_id"].as_str().unwrap().parse().unwrap();
+    let stranger = work.world.hub.anonymous(agent).await.unwrap();
+    let request = attache_protocol::wire::run::CreateRunRequest {
+        agent_id: agent.to_string(),
+        ..attache_protocol::wire::run::CreateRunRequest::default()
+    };
+    let headers = attache_hub::control::CallHeaders::default();
+    work.world.hub.create_run(&stranger, request, headers).await.unwrap();
+    let claim = work.device.claim().await;
+    work.run = claim["task_run_id"].as_str().unwrap().to_owned();
+    work.device.client.post(&work.path("/input-requests"), json!({"epoch": 1, "prompt": "?"})).await.expect(201);
+    work.world.advance(Duration::from_secs(5 * 60 + 1));
+    let ended = work.world.until(&work.path(""), |run| run["status"] != "running").await;
+    assert_eq!((&ended["status"], &ended["task_result"]["code"]), (&json!("failed"), &json!("timed_out")));
 }

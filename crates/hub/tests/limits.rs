@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::world::{Engine, World, on_both};
+use crate::world::{Engine, World, on_all};
 
-on_both! {
+on_all! {
     a_device_that_does_not_enforce_a_limit_never_sees_the_run
 }
 

@@ -14,6 +14,7 @@ pairing       create_code manage yes   yes   own      -      -         -       -
 pairing       decide      manage yes   yes   own      -      -         -       -   -
 runtimes      see         read   yes   yes   yes      yes    -         -       -   -
 runtimes      revoke      manage yes   yes   own      -      -         -       -   -
+host_sessions see         read   own   own   own      -      -         -       -   -
 runs          see         read   yes   yes   yes      yes    own       own     own own
 runs          create      call   yes   yes   yes      -      yes       -       own own
 runs          cancel      call   yes   yes   yes      -      own       -       own own
@@ -40,6 +41,9 @@ delegations   cancel      call   yes   yes   yes      -      own       -       -
 deliveries    see         read   yes   yes   yes      yes    own       -       -   -
 deliveries    resend      admin  yes   yes   yes      -      own       -       -   -
 deliveries    see_secret  call   own   own   own      -      own       -       -   -
+notifications see         read    own   own   own      own    -         -       -   -
+notifications set         admin   own   own   own      own    -         -       -   -
+notifications connect_chat admin  yes   yes   -        -      -         -       -   -
 keys          see         admin  yes   yes   own      -      -         -       -   -
 keys          create      admin  yes   yes   own      -      -         -       -   -
 keys          revoke      admin  yes   yes   own      own    -         -       -   -
@@ -183,6 +187,12 @@ async fn the_endpoints_follow_the_access_table() {
             callers_of("deliveries resend"),
         ),
         ("GET", "/api/v1/deliveries/secret".to_owned(), callers_of("deliveries see_secret")),
+        ("GET", "/api/v1/notification-targets".to_owned(), callers_of("notifications see")),
+        (
+            "DELETE",
+            "/api/v1/notification-targets/ntf_00000000000000000000000000000001".to_owned(),
+            callers_of("notifications set"),
+        ),
     ];
     let registered = world.owner.post("/api/a2a/register", json!({"agent_id": "helper"})).await.expect(200);
     let callers = [

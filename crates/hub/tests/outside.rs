@@ -7,15 +7,17 @@ use axum::{extract::State, http::HeaderMap, routing::get};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 
-use crate::world::{Engine, World, on_both};
+use crate::world::{Engine, World, on_all};
 
-on_both! {
+on_all! {
     an_outside_agent_is_shown_without_its_key
     a_changed_card_is_used_once_a_person_trusts_it
     an_agent_is_outside_or_has_devices
+    a_key_is_sent_only_to_the_url_it_was_given_for
+    ; // These expect that a change is known at once, as it is to the node that made it.
+    alone:
     registering_with_a_url_makes_an_outside_agent
     an_outside_agents_key_belongs_to_the_agent_and_not_a_person
-    a_key_is_sent_only_to_the_url_it_was_given_for
 }
 
 const ACCOUNTS: &str = "/api/v1/agent-accounts";

@@ -8,9 +8,9 @@ use attache_protocol::{
 use attache_store::{WriteContext, record::channel::NewChannel};
 use serde_json::{Value, json};
 
-use crate::world::{Engine, World, on_both};
+use crate::world::{Engine, World, on_all};
 
-on_both! {
+on_all! {
     channels_are_listed_and_read
     an_agent_sees_its_own_channels
     a_channels_events_are_a_stream
@@ -29,6 +29,7 @@ async fn open_as(world: &World, runtime: Option<&str>, actor: &str) -> ChannelId
     let runtime = runtime.map(|runtime| runtime.parse().unwrap());
     let channel = NewChannel {
         id: world.env.channel_id(),
+        node: None,
         transport: Transport::Websocket,
         peer_role: if runtime.is_some() { PeerRole::Worker } else { PeerRole::Client },
         account_ref: "key:key_00000000000000000000000000000001".to_owned(),

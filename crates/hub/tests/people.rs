@@ -6,21 +6,24 @@ use attache_hub::identity::Action;
 use attache_protocol::{Code, Secret, wire::key::KeyScope};
 use serde_json::{Value, json};
 
-use crate::world::{Engine, TestCaller, World, on_both};
+use crate::world::{Engine, TestCaller, World, on_all};
 
 const PASSWORD: &str = "correct horse battery";
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-on_both! {
+on_all! {
     people_are_added_changed_and_removed
     no_one_can_exceed_their_own_role
-    a_password_opens_a_session_until_it_changes
     keys_act_for_their_user_within_their_scopes
     a_token_ends_with_its_key
     agents_have_owners
+    the_name_of_an_archived_agent_stays_with_its_owner
     a_weaker_key_cannot_become_a_stronger_one
-    a_removed_person_leaves_no_key_behind
     a_refusal_to_remove_the_last_owner_changes_nothing
+    ; // These expect that a change is known at once, as it is to the node that made it.
+    alone:
+    a_password_opens_a_session_until_it_changes
+    a_removed_person_leaves_no_key_behind
 }
 
 fn secret(text: &str) -> Secret<String> {
@@ -394,4 +397,49 @@ print(claims['role'])
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "owner");
+}
+
+/// Callers may still use the name, and would reach whoever takes it.
+async fn the_name_of_an_archived_agent_stays_with_its_owner(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let (ann, bob) = (person(&world, "ann", "operator").await, person(&world, "bob", "operator").await);
+    let admin = person(&world, "joe", "admin").await;
+    let agents = "/api/v1/agent-accounts";
+    let reviewer = json!({"name": "reviewer"});
+    ann.post(agents, reviewer.clone()).await.expect(201);
+    ann.delete(&format!("{agents}/reviewer")).await.expect(200);
+    // Whichever way bob tries to get it.
+    let other = bob.post(agents, json!({"name": "other"})).await.expect(201);
+    let other = format!("{agents}/{}", other["agent_id"].as_str().unwrap());
+    let refused = bob.post(agents, reviewer.clone()).await;
+    let said = refused.json()["error"].clone();
+    assert_eq!(refused.refusal(), (409, "name_taken".to_owned()));
+    assert_eq!(
+        (&said["message"], &said["hint"]),
+        (
+            &json!("An archived agent of somebody else had this name, and its callers may still use it."),
+            &json!("Choose another name, or ask an owner or admin of the hub to create the agent and give it to you."),
+        )
+    );
+    assert_eq!(bob.patch(&other, reviewer.clone()).await.refusal(), (409, "name_taken".to_owned()));
+    let registered = bob.post("/api/a2a/register", json!({"agent_id": "reviewer"})).await;
+    assert_eq!(registered.refusal(), (409, "name_taken".to_owned()));
+    let skilled = json!({"skills": [{"id": "reviewer", "name": "reviewer"}]});
+    bob.patch(&other, skilled).await.expect(200);
+    let call = json!({"agent_type": "reviewer", "task": "x"});
+    assert_eq!(ann.post("/api/a2a/call", call.clone()).await.status, 404);
+    bob.post("/api/a2a/call", call).await.expect(200);
+    assert_eq!(ann.post("/api/v1/task-runs", json!({"agent_id": "reviewer", "input": {}})).await.status, 404);
+    // Its owner has it again, also by renaming.
+    ann.post(agents, reviewer.clone()).await.expect(201);
+    ann.delete(&format!("{agents}/reviewer")).await.expect(200);
+    ann.post(agents, json!({"name": "new"})).await.expect(201);
+    ann.patch(&format!("{agents}/new"), reviewer.clone()).await.expect(200);
+    ann.delete(&format!("{agents}/reviewer")).await.expect(200);
+    // An admin gives it to somebody else, who is its owner from then on.
+    world.advance(Duration::from_secs(1));
+    admin.post(agents, json!({"name": "reviewer", "owner": "bob"})).await.expect(201);
+    bob.delete(&format!("{agents}/reviewer")).await.expect(200);
+    assert_eq!(ann.post(agents, reviewer.clone()).await.refusal(), (409, "name_taken".to_owned()));
+    bob.patch(&other, reviewer).await.expect(200);
 }

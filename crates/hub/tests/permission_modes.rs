@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use crate::{
     work::{ClaimedRunFixture, id},
-    world::{Engine, on_both},
+    world::{Engine, on_all},
 };
 
-on_both! {
+on_all! {
     settings_approve_only_what_they_name
     a_standing_denial_overrides_the_settings
     a_private_agent_keeps_none_of_them

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use crate::{
     work::{ClaimedRunFixture, decide, id},
-    world::{Engine, on_both},
+    world::{Engine, on_all},
 };
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-on_both! {
+on_all! {
     a_step_is_asked_for_decided_and_answered
     one_of_fifty_deciders_wins_and_the_others_learn_who
     a_decision_can_be_repeated_but_not_changed

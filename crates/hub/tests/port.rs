@@ -34,8 +34,34 @@ async fn http_2_works_on_the_same_port() {
         assert_eq!(response.status(), 200);
         assert!(response.into_body().collect().await.unwrap().to_bytes().starts_with(b"{\"status\":\"ok\""));
     }
-    let foreign = Request::get("http://evil.example/healthz").body(Full::new(Bytes::new())).unwrap();
+    let foreign = Request::get("http://evil.example/metrics").body(Full::new(Bytes::new())).unwrap();
     assert_eq!(sender.send_request(foreign).await.unwrap().status(), 421);
+}
+
+/// The usual checks of balancers name the backend's address, or nothing.
+#[tokio::test]
+async fn a_balancer_can_check_the_health_under_any_name() {
+    let world = World::start().await;
+    let status = async |head: String| {
+        let mut stream = TcpStream::connect(world.address).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut reply = [0; 12];
+        stream.read_exact(&mut reply).await.unwrap();
+        String::from_utf8_lossy(&reply[9..]).into_owned()
+    };
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(status(format!("GET {path} HTTP/1.0\r\n\r\n")).await, "200", "{path}");
+        assert_eq!(status(format!("OPTIONS {path} HTTP/1.0\r\n\r\n")).await, "405", "{path}");
+        for host in ["127.0.0.1", "hub", "10.0.0.5:9999"] {
+            let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            assert_eq!(status(head).await, "200", "{path} at {host}");
+        }
+        let head = format!("GET {path} HTTP/1.1\r\nHost: hub\r\nOrigin: http://evil.example\r\n\r\n");
+        assert_eq!(status(head).await, "403", "{path}");
+    }
+    for path in ["/metrics", "/healthz/", "/readyz/..", "//healthz", "/api/v1/task-runs"] {
+        assert_eq!(status(format!("GET {path} HTTP/1.0\r\n\r\n")).await, "421", "{path}");
+    }
 }
 
 #[tokio::test]

@@ -12,10 +12,10 @@ use crate::{
         ACCOUNTS, ATTACH, REGISTER, RUNS, call_local, code, forbidden, key, not_found, person, redeem, with_local,
     },
     work::{ClaimedRunFixture, decide},
-    world::{Engine, TestCaller, World, on_both},
+    world::{Engine, TestCaller, World, on_all},
 };
 
-on_both! {
+on_all! {
     a_worker_cannot_ask_in_the_name_of_the_hub
     a_key_issued_by_others_lists_no_tasks_of_its_user
     no_agent_key_and_no_rule_reads_private_work
@@ -24,6 +24,9 @@ on_both! {
     no_one_else_chooses_who_receives_private_work
     where_work_is_sent_is_decided_with_lasting_rights
     names_and_usage_do_not_reveal_private_runs
+    a_search_finds_runs_for_those_who_may_see_them
+    no_list_shows_that_there_is_more_than_one_may_see
+    views_are_ones_own
     an_approval_starts_one_run_however_late
     a_hub_owner_decides_what_becomes_of_a_removed_persons_agent
     agents_do_not_read_what_their_owner_did_with_a_private_agent
@@ -514,4 +517,102 @@ async fn nobody_takes_the_name_of_an_agent_of_someone_above(engine: Engine) {
     assert_eq!(admin.delete(path).await.refusal().0, 403);
     admin.patch(path, json!({"description": "Builds"})).await.expect(200);
     world.owner.patch(path, json!({"name": "maker"})).await.expect(200);
+}
+
+/// By text, caller, time and cost, over REST; nothing of a private agent for anybody else.
+async fn a_search_finds_runs_for_those_who_may_see_them(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let (ada, eve) = (person(&world, "ada", "operator").await, person(&world, "eve", "admin").await);
+    ada.post(ACCOUNTS, json!({"name": "hers", "callers": "owner"})).await.expect(201);
+    let run =
+        ada.post(RUNS, json!({"agent_id": "hers", "input": {"text": "修复登录页面 <b> \"x\" OR y"}})).await.expect(201);
+    let id = run["task_run_id"].as_str().unwrap();
+    // Also once the index has it.
+    for _ in 0..2 {
+        let created = run["created_at"].as_str().unwrap();
+        let by_id = format!("text={}", &id[20..]);
+        let since = format!("since={created}");
+        let queries = [
+            "text=%E7%99%BB%E5%BD%95",
+            "text=%3CB%3E%20%22X%22%20or%20Y",
+            "text=hers",
+            "text=ada",
+            &by_id,
+            &since,
+            "caller=ada",
+        ];
+        for query in queries {
+            let found = |list: Value| -> Vec<String> {
+                let runs = list["task_runs"].as_array().unwrap();
+                runs.iter().map(|run| run["task_run_id"].as_str().unwrap().to_owned()).collect()
+            };
+            assert_eq!(found(ada.get(&format!("{RUNS}?{query}")).await.expect(200)), [id], "{query}");
+            assert_eq!(found(eve.get(&format!("{RUNS}?{query}")).await.expect(200)), Vec::<String>::new(), "{query}");
+        }
+        for query in ["text=%E7%99%BB%E9%99%86", "text=*", "min_cost_usd=0", &format!("before={created}")] {
+            let list = ada.get(&format!("{RUNS}?{query}")).await.expect(200);
+            assert_eq!(list["task_runs"], json!([]), "{query}");
+        }
+        world.store.sweep(Duration::from_secs(60), world.env.now()).await.unwrap();
+    }
+}
+
+async fn views_are_ones_own(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let (ada, eve) = (person(&world, "ada", "viewer").await, person(&world, "eve", "owner").await);
+    let by = async |person: &TestCaller| {
+        world.hub.authenticate_key(person.header("authorization").trim_start_matches("Bearer ")).await.unwrap()
+    };
+    let (ada, eve) = (by(&ada).await, by(&eve).await);
+    world.hub.save_view(&ada, "mine", "status=failed").await.unwrap();
+    let names = async |by| -> Vec<String> {
+        world.hub.saved_views(by).await.unwrap().into_iter().map(|view| view.name).collect()
+    };
+    assert_eq!((names(&ada).await, names(&eve).await), (vec!["mine".to_owned()], vec![]));
+    assert!(world.hub.remove_view(&eve, "mine").await.is_err());
+    for name in ["", "a\nb", &"x".repeat(41)] {
+        assert!(world.hub.save_view(&ada, name, "status=failed").await.is_err(), "{name:?}");
+    }
+    world.hub.remove_view(&ada, "mine").await.unwrap();
+    assert_eq!(names(&ada).await, Vec::<String>::new());
+}
+
+/// Otherwise a search for a few letters more each time reads a task that is hidden.
+async fn no_list_shows_that_there_is_more_than_one_may_see(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let (ada, bob) = (person(&world, "ada", "operator").await, person(&world, "bob", "operator").await);
+    ada.post(ACCOUNTS, json!({"name": "secret", "callers": "owner"})).await.expect(201);
+    world.agent("shared").await;
+    let spy = key(&world, &world.owner.post(REGISTER, json!({"agent_id": "spy"})).await.expect(200));
+    let secret = paired_device(&world, &ada, "secret").await;
+    let hidden = private_run(&ada, &secret).await;
+    let again = json!({"tool": "shell", "input": {"command": "cat letters"}});
+    secret.0.post(&format!("{}/permission-requests", hidden.paths[0]), again).await.expect(201);
+    for title in ["one", "two"] {
+        ada.post(CONVERSATIONS, json!({"title": title, "agent_type": "secret"})).await.expect(201);
+    }
+    let task = json!({"agent_id": "shared", "input": {"text": "my diary, my letters"}});
+    ada.post(RUNS, task.clone()).await.expect(201);
+    for by in [&bob, &spy] {
+        let own = by.post(RUNS, task.clone()).await.expect(201);
+        for filter in ["text=my%20diary", "text=my%20letters", "since=2000-01-01T00:00:00Z", "status=pending"] {
+            let page = by.get(&format!("{RUNS}?limit=1&{filter}&agent_id=shared")).await.expect(200);
+            // People see what others ask of a shared agent.
+            let next = by.header("authorization") == bob.header("authorization");
+            let shown = (&page["task_runs"][0]["task_run_id"], page["next_cursor"].is_string());
+            assert_eq!(shown, (&own["task_run_id"], next), "{filter}");
+        }
+    }
+    // Behind the two runs that bob sees, and the agent's, there is only the private one.
+    let page = bob.get(&format!("{RUNS}?limit=3&text=my%20diary")).await.expect(200);
+    assert_eq!((page["task_runs"].as_array().unwrap().len(), &page["next_cursor"]), (3, &Value::Null));
+    let page = ada.get(&format!("{RUNS}?limit=3&text=my%20diary")).await.expect(200);
+    let cursor = page["next_cursor"].as_str().unwrap();
+    let rest = ada.get(&format!("{RUNS}?limit=3&text=my%20diary&cursor={cursor}")).await.expect(200);
+    assert_eq!((rest["task_runs"].as_array().unwrap().len(), &rest["next_cursor"]), (1, &Value::Null));
+    for (list, items) in [(PERMISSIONS, "permission_requests"), (CONVERSATIONS, "conversations")] {
+        let page = bob.get(&format!("{list}?limit=1")).await.expect(200);
+        assert_eq!((&page[items], &page["next_cursor"]), (&json!([]), &Value::Null), "{list}");
+        assert!(ada.get(&format!("{list}?limit=1")).await.expect(200)["next_cursor"].is_string(), "{list}");
+    }
 }

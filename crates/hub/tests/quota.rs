@@ -18,12 +18,12 @@ use tokio::{net::TcpStream, task::JoinSet};
 use crate::{
     call::watcher::{Socket, call, result},
     work::ClaimedRunFixture,
-    world::{Engine, HttpReply, TestCaller, World, on_both},
+    world::{Engine, HttpReply, TestCaller, World, on_all},
 };
 
 const QUOTAS: &str = "/api/v1/quotas";
 
-on_both! {
+on_all! {
     exactly_a_thousand_of_ten_thousand_calls_pass
     runs_that_report_together_do_not_overspend
     a_run_over_its_quota_is_stopped_and_its_worker_notified

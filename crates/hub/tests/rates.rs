@@ -3,7 +3,7 @@
 use attache_protocol::{Code, Secret};
 use serde_json::json;
 
-use crate::world::{HttpReply, World};
+use crate::world::{HttpReply, TestCaller, World};
 
 const PASSWORD: &str = "correct horse battery";
 
@@ -118,6 +118,7 @@ async fn forwarded_addresses_count_only_from_a_trusted_proxy() {
         429,
         "what a client wrote is not believed"
     );
+    assert_eq!(from("ÿ, 192.0.2.1").get("/api/v1/task-runs").await.status, 429, "whatever bytes it wrote");
     assert_eq!(from("192.0.2.9, nonsense").get("/api/v1/task-runs").await.status, 401, "the proxy itself");
 }
 
@@ -168,4 +169,38 @@ async fn rows_that_everyone_may_write_are_limited() {
     assert_eq!(sign_in().await.unwrap_err().code, Code::TooManyRequests);
     assert_eq!((world.audit("token.created").await.len(), world.audit("user.updated").await.len()), (1, 1));
     world.owner.post("/api/v1/tokens", json!({})).await.expect(201);
+}
+
+/// A list reads its rows whole, also what it leaves out: one caller's take turns, and leave the store's threads to others.
+#[tokio::test]
+async fn one_caller_reads_one_list_of_runs_at_a_time() {
+    let (world, store) = World::counted(|_| {}).await;
+    world.agent("builder").await;
+    world.run("builder").await;
+    let device = world.device("builder").await;
+    let before = store.calls("runs");
+    let held = store.hold("runs");
+    let list = |client: &TestCaller| {
+        let client = client.clone();
+        tokio::spawn(async move { client.get("/api/v1/task-runs?limit=200").await.status })
+    };
+    let asked: Vec<_> = (0..6).map(|_| list(&world.owner)).collect();
+    let reads = |count: usize| {
+        let store = store.clone();
+        async move {
+            while store.calls("runs") < before + count {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    reads(1).await;
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    assert_eq!(store.calls("runs"), before + 1);
+    // Somebody else isn't kept waiting by that.
+    let other = list(&device.client);
+    reads(2).await;
+    drop(held);
+    for answer in asked.into_iter().chain([other]) {
+        assert_eq!(answer.await.unwrap(), 200);
+    }
 }

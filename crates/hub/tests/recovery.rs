@@ -7,17 +7,20 @@ use attache_protocol::{
     secret::SecretHash,
     wire::channel::{PeerRole, Transport},
 };
-use attache_store::{WriteContext, record::channel::NewChannel};
+use attache_store::{
+    WriteContext,
+    record::channel::{ChannelConnection, NewChannel},
+};
 use serde_json::{Value, json};
 
 use crate::{
     work::ClaimedRunFixture,
-    world::{Engine, on_both},
+    world::{Engine, on_all},
 };
 
-on_both! {
-    the_six_states_are_distinguished
+on_all! {
     a_run_without_a_device_has_none
+    the_six_states_are_distinguished
     over_a_channel_the_connection_decides
 }
 
@@ -139,6 +142,7 @@ async fn over_a_channel_the_connection_decides(engine: Engine) {
     let context = |actor: &str| WriteContext::new(tenant, actor, env.now());
     let channel = NewChannel {
         id: env.channel_id(),
+        node: None,
         transport: Transport::Websocket,
         peer_role: PeerRole::Worker,
         account_ref: format!("agent:{}", work.device.agent),
@@ -154,7 +158,8 @@ async fn over_a_channel_the_connection_decides(engine: Engine) {
     let channel = store.open_channel(context("runtime:x"), channel).await.unwrap().id;
     work.run = work.world.run("builder").await["task_run_id"].as_str().unwrap().to_owned();
     let lease = Duration::from_secs(120);
-    let claimed = store.claim(runtime, Some(channel), Vec::new(), lease, env.now()).await.unwrap().unwrap();
+    let connection = ChannelConnection { channel, resume: SecretHash::of("rs_1") };
+    let claimed = store.claim(runtime, Some(connection), Vec::new(), lease, env.now()).await.unwrap().unwrap();
     assert_eq!(claimed.run.id.to_string(), work.run);
     assert_eq!(recovery(&work).await, "remote_running");
 

@@ -4,15 +4,17 @@ use serde_json::{Value, json};
 
 use crate::{
     work::ClaimedRunFixture,
-    world::{Engine, TestCaller, World, on_both},
+    world::{Engine, TestCaller, World, on_all},
 };
 
 const REGISTER: &str = "/api/a2a/register";
 
-on_both! {
+on_all! {
     registering_again_issues_a_new_key_and_revokes_the_old_one
-    a_pairing_code_registers_once
     an_agent_calls_others_and_sees_and_cancels_its_own_calls
+    ; // These expect that a change is known at once, as it is to the node that made it.
+    alone:
+    a_pairing_code_registers_once
 }
 
 fn key(world: &World, registered: &Value) -> TestCaller {

@@ -6,11 +6,11 @@ use attache_protocol::digest::unhex;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::world::{Engine, TestDevice, World, on_both};
+use crate::world::{Engine, TestDevice, World, on_all};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-on_both! {
+on_all! {
     an_ended_run_is_deleted_with_its_artifacts
     a_conversation_is_deleted_with_its_runs
     operators_can_delete_only_their_own
@@ -37,9 +37,10 @@ async fn ended(world: &World, device: &TestDevice, request: Value, content: &'st
 fn files(world: &World) -> usize {
     fn below(folder: &Path) -> usize {
         let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let entries = entries.filter(|path| !path.ends_with(".attache-cluster") && !path.ends_with(".attache-hub"));
         entries.map(|path| if path.is_dir() { below(&path) } else { 1 }).sum()
     }
-    below(&world.data.path().join("hub/blobs"))
+    below(&world.blobs())
 }
 
 /// The complete log, which must be an unbroken chain.
@@ -215,19 +216,44 @@ async fn retention_removes_only_what_has_ended(engine: Engine) {
     intact_log(&world).await;
 }
 
+/// What is newer than what the database knows may be in a newer one, of which this is a backup.
 #[tokio::test]
-async fn an_unreferenced_file_is_removed_at_the_next_start() {
+async fn an_old_unreferenced_file_is_removed_at_the_next_start() {
     let world = World::timed(Engine::Sqlite, |_| {}).await;
     world.agent("builder").await;
     let device = world.device("builder").await;
     ended(&world, &device, json!({"agent_id": "builder"}), "known").await;
-    let lost = blake3::hash(b"lost").to_hex();
-    let folder = world.data.path().join("hub/blobs").join(&lost[..2]);
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join(&lost[2..]), "lost").unwrap();
-    let world = world.restart().await;
-    while files(&world) > 1 {
+    // Until its first sweep, a hub knows nothing.
+    while world.store.clock().await.unwrap().is_none() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert!(!folder.join(&lost[2..]).exists());
+    let write = |name: &str, age: Duration| {
+        let hash = blake3::hash(name.as_bytes()).to_hex();
+        let file = world.blobs().join(&hash[..2]).join(&hash[2..]);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, name).unwrap();
+        let at = u64::try_from(world.env.now().minus(age).millis()).unwrap();
+        let at = std::time::UNIX_EPOCH + Duration::from_millis(at);
+        std::fs::File::options().write(true).open(&file).unwrap().set_modified(at).unwrap();
+        file
+    };
+    let (known, old, new) = (write("known", 2 * DAY), write("old", 2 * DAY), write("new", DAY / 2));
+    let world = world.restart().await;
+    while old.exists() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(known.exists() && new.exists());
+    assert_eq!(files(&world), 2);
+}
+
+#[tokio::test]
+async fn a_folder_with_artifacts_belongs_to_one_hub() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().to_owned();
+    let world = World::timed(Engine::Sqlite, move |options| options.artifacts = Some(folder)).await;
+    let other = tempfile::tempdir().unwrap();
+    let options = attache_hub::Options { data: other.path().to_owned(), ..world.hub.options().clone() };
+    let store = std::sync::Arc::new(attache_store::sql::SqlStore::open(&other.path().join("hub.db")).unwrap());
+    let refused = attache_hub::Hub::start(options, store, world.env.clone()).await.unwrap_err();
+    assert!(refused.to_string().starts_with("another hub has its artifacts in "), "{refused}");
 }

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use crate::{
     escalation::{REGISTER, key, person},
-    world::{Engine, TestCaller, TestDevice, World, on_both},
+    world::{Engine, TestCaller, TestDevice, World, on_all},
 };
 
 const RUNS: &str = "/api/v1/task-runs";
 const BEAT: &str = "/api/v1/agent-runtimes/runtime/heartbeat";
 
-on_both! {
+on_all! {
     a_run_passes_its_work_on_and_sees_nothing_else
     only_what_the_owner_creates_in_person_counts_as_theirs
     only_the_owner_says_something_to_their_own_run
@@ -32,6 +32,7 @@ on_both! {
     an_agent_without_approvals_gets_only_approved_tasks
     an_approval_creates_one_run
     input_to_an_agent_without_approvals_needs_approval_too
+    an_agent_whose_steps_are_approved_in_advance_gets_only_approved_tasks
 }
 
 /// A hub with the agents `a`, `b` and `c`, each with a device.
@@ -651,4 +652,29 @@ async fn a_stream_ends_with_the_run() {
     three.a.client.post(&path, json!({"epoch": 1, "output": {"text": "x"}})).await.expect(200);
     let end = tokio::time::timeout(Duration::from_secs(5), async { while events.next().await.is_some() {} }).await;
     assert_eq!(end, Ok(()));
+}
+
+/// `b` asks a person before each step, until its settings approve some of them.
+async fn an_agent_whose_steps_are_approved_in_advance_gets_only_approved_tasks(engine: Engine) {
+    let three = ThreeAgents::start(engine).await;
+    let claim = three.begin(json!({})).await;
+    let holder = three.holder(&claim);
+    let task = |text: &str| json!({"agent_id": "b", "input": {"text": text}});
+    let set = async |approvals: Value| {
+        three.world.owner.patch("/api/v1/agent-accounts/b", json!({"approvals": approvals})).await.expect(200);
+    };
+    for trusting in
+        [json!({"mode": "accept_walled"}), json!({"mode": "accept_edits"}), json!({"trusted_commands": ["git diff *"]})]
+    {
+        set(trusting.clone()).await;
+        let refused = holder.post(RUNS, task(&trusting.to_string())).await;
+        assert_eq!(refused.refusal(), (409, "approval_required".to_owned()), "{trusting}");
+    }
+    assert_eq!(three.b.try_claim().await, Value::Null, "nothing reaches the agent");
+    // A run that asks about every step needs no approval, nor does an agent that does.
+    set(json!({"mode": "accept_edits"})).await;
+    let asking = json!({"agent_id": "b", "input": {"text": "x"}, "permission_mode": "ask"});
+    holder.post(RUNS, asking).await.expect(201);
+    set(json!({})).await;
+    holder.post(RUNS, task("y")).await.expect(201);
 }

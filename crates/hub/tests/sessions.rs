@@ -160,7 +160,7 @@ async fn a_link_for_another_user_works_unless_their_role_is_higher() {
     let shown = ada.post("/api/v1/login-links", json!({"user": "bob"})).await.expect(201);
     assert_eq!((&shown["user_name"], &shown["role"]), (&json!("bob"), &json!("viewer")));
     let token = shown["url"].as_str().unwrap().split_once("token=").unwrap().1;
-    let target = world.hub.login_target(token).unwrap();
+    let target = world.hub.login_target(token).await.unwrap().unwrap();
     assert_eq!((target.user.as_deref(), target.role), (Some("bob"), Role::Viewer));
     let session = world.hub.redeem_login(token, HERE).await.unwrap();
     let bobs = bob.get("/api/v1/users/me").await.expect(200);

@@ -1,8 +1,16 @@
 //! Limits for callers without a credential: memory, time and guesses.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
-use futures_util::{SinkExt as _, StreamExt as _, future::join_all};
+use bytes::Bytes;
+use futures_util::{
+    SinkExt as _, StreamExt as _,
+    future::join_all,
+    stream::{self, FuturesUnordered, Pending},
+};
+use http_body_util::StreamBody;
+use hyper::{Request, body::Frame, client::conn::http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -13,6 +21,7 @@ use tokio_tungstenite::{
     client_async,
     tungstenite::{Message, client::IntoClientRequest as _},
 };
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::world::{HttpReply, PATIENCE, World};
 
@@ -76,6 +85,43 @@ async fn unauthenticated_bodies_share_a_memory_budget() {
     drop(held);
     let freed = timeout(PATIENCE, async { while world.anonymous().post(ATTACH, body(50_000)).await.status == 429 {} });
     freed.await.expect("what a connection held is free once it has gone");
+}
+
+/// A body that never comes.
+type NoBody = StreamBody<Pending<Result<Frame<Bytes>, Infallible>>>;
+
+/// A request over HTTP/2 with this many headers.
+fn begun(world: &World, headers: usize) -> Request<NoBody> {
+    let request = Request::post(format!("http://{}{ATTACH}", world.address));
+    let request = (0..headers).fold(request, |request, number| request.header(format!("a{number}"), ""));
+    request.body(StreamBody::new(stream::pending())).unwrap()
+}
+
+/// The statuses of the first answers to requests that are sent together over one connection.
+async fn first_answers(world: &World, sent: usize, answers: usize, headers: usize) -> Vec<u16> {
+    let stream = TcpStream::connect(world.address).await.unwrap();
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
+    let send = |_| {
+        let (mut sender, request) = (sender.clone(), begun(world, headers));
+        async move { sender.send_request(request).await.unwrap().status().as_u16() }
+    };
+    let requests: FuturesUnordered<_> = (0..sent).map(send).collect();
+    let answered = timeout(PATIENCE, requests.take(answers).collect()).await.expect("answers without a body");
+    // While the others are open, a credential opens every door.
+    assert_eq!(world.owner.get("/api/v1/users/me").await.status, 200);
+    answered
+}
+
+/// Over HTTP/2, a header can arrive as a byte and takes 150 of them in memory.
+#[tokio::test]
+async fn unauthenticated_heads_are_counted_before_anything_is_read() {
+    let world = World::tuned(|options| options.max_unauthenticated_bytes = 60_000).await;
+    assert_eq!(first_answers(&world, 1, 1, 101).await, [431]);
+    // Each takes more than 16 KiB, and as much isn't counted.
+    assert_eq!(first_answers(&world, 16, 12, 90).await, [429; 12]);
+    // However small they are.
+    assert_eq!(first_answers(&world, 20, 4, 0).await, [503; 4]);
 }
 
 #[tokio::test]

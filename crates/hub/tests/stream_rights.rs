@@ -7,14 +7,16 @@ use crate::{
     channel::peer::worker,
     escalation::{ACCOUNTS, RUNS, forbidden, not_found, person},
     work::ClaimedRunFixture,
-    world::{Engine, PATIENCE, SseEvent, SseEvents, World, on_both},
+    world::{Engine, PATIENCE, SseEvent, SseEvents, World, on_all},
 };
 
-on_both! {
-    a_demoted_admins_log_ends
-    streams_of_others_end_when_the_agent_becomes_private
+on_all! {
     a_channels_stream_ends_when_the_agent_becomes_private
     the_caller_keeps_their_stream_when_the_agent_becomes_private
+    ; // These expect that a change is known at once, as it is to the node that made it.
+    alone:
+    a_demoted_admins_log_ends
+    streams_of_others_end_when_the_agent_becomes_private
 }
 
 /// Reads up to an event that contains the text.

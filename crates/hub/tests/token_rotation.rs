@@ -5,14 +5,14 @@ use std::time::Duration;
 use attache_hub::OnTokenReuse;
 use serde_json::{Value, json};
 
-use crate::world::{Engine, TestCaller, TestDevice, World, on_both};
+use crate::world::{Engine, TestCaller, TestDevice, World, on_all};
 
 const BEAT: &str = "/api/v1/agent-runtimes/runtime/heartbeat";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Longer than a replaced token is accepted.
 const OVERLAP: Duration = Duration::from_secs(121);
 
-on_both! {
+on_all! {
     a_token_is_replaced_by_the_first_use_of_the_next_one
     a_replaced_token_is_refused_and_its_use_is_detected
     a_thief_who_rotates_first_is_detected_and_locked_out_by_pairing

@@ -8,6 +8,7 @@ use attache_client::{
     egress::{EgressGuard, EgressPolicy},
     tunnel::{self, TunnelDialOptions, TunnelStream, token_sha256},
 };
+use attache_hub::Options;
 use attache_protocol::{DelegationId, Secret, Timestamp, TunnelId, env::Env};
 use serde_json::{Value, json};
 use tokio::{
@@ -18,10 +19,48 @@ use tokio::{
 
 use crate::{
     people::person,
-    world::{PATIENCE, TestCaller, World},
+    world::{PATIENCE, TestCaller, World, node_stores},
 };
 
 const TOKEN: &str = "tt_0123456789abcdef0123456789abcdef";
+
+macro_rules! on_one_and_three {
+    ($($name:ident)*) => {
+        mod on_one_hub {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(1).await;
+            })*
+        }
+
+        mod on_three_nodes {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(3).await;
+            })*
+        }
+    };
+}
+
+// Of several nodes, each connection meets any of them: the tunnel is at one, and its ends at others.
+on_one_and_three! {
+    bytes_pass_in_both_directions_and_are_counted
+    several_connections_at_a_time_do_not_mix
+    a_remote_may_connect_before_its_host_and_a_host_that_left_is_skipped
+    a_slow_reader_slows_the_sender_down
+    the_end_of_a_tunnel_cuts_its_connections
+    a_revoked_key_cuts_its_socket_in_a_tunnel_of_another_key
+    a_tunnel_requires_the_callers_own_live_delegation
+    the_end_of_a_delegation_cuts_its_tunnels_and_the_log_says_so
+    a_revoked_key_cuts_what_it_opened
+    a_revoked_key_cuts_what_it_renewed
+    only_the_owner_and_the_token_get_in
+    invalid_terms_are_refused
+}
+
+async fn world(nodes: usize, tune: impl FnOnce(&mut Options)) -> World {
+    World::on_nodes(node_stores(nodes, 50), tune).await
+}
 
 struct TunnelFixture {
     world: World,
@@ -107,9 +146,8 @@ async fn is_cut(end: &mut TunnelStream) {
     assert_eq!(rest, b"", "nothing more comes");
 }
 
-#[tokio::test]
-async fn bytes_pass_in_both_directions_and_are_counted() {
-    let scene = TunnelFixture::start(World::start().await).await;
+async fn bytes_pass_in_both_directions_and_are_counted(nodes: usize) {
+    let scene = TunnelFixture::start(world(nodes, |_| {}).await).await;
     let (mut host, mut remote) = scene.pair().await;
     remote.write_all(b"SSH-2.0-remote\r\n").await.unwrap();
     remote.flush().await.unwrap();
@@ -132,15 +170,18 @@ async fn bytes_pass_in_both_directions_and_are_counted() {
     assert_eq!(shown["relayed_bytes"], 3_000_016);
     assert_eq!(shown["tunnel_id"], scene.id.to_string());
     assert_eq!(shown["url"], format!("ws://{}{}", scene.world.address, scene.path()));
+    // Each node counts its own.
+    if nodes > 1 {
+        return;
+    }
     let metrics = scene.world.owner.get("/metrics").await;
     let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
     assert!(metrics.contains("attache_tunnels 1\n"), "{metrics}");
     assert!(metrics.contains("attache_tunnel_bytes_total 3000016\n"), "{metrics}");
 }
 
-#[tokio::test]
-async fn several_connections_at_a_time_do_not_mix() {
-    let scene = TunnelFixture::start(World::start().await).await;
+async fn several_connections_at_a_time_do_not_mix(nodes: usize) {
+    let scene = TunnelFixture::start(world(nodes, |_| {}).await).await;
     let mut pairs = Vec::new();
     for _ in 0..4 {
         pairs.push(scene.pair().await);
@@ -157,9 +198,8 @@ async fn several_connections_at_a_time_do_not_mix() {
     assert_eq!(scene.world.owner.get(&scene.path()).await.expect(200)["open_connections"], 4);
 }
 
-#[tokio::test]
-async fn a_remote_may_connect_before_its_host_and_a_host_that_left_is_skipped() {
-    let scene = TunnelFixture::start(World::start().await).await;
+async fn a_remote_may_connect_before_its_host_and_a_host_that_left_is_skipped(nodes: usize) {
+    let scene = TunnelFixture::start(world(nodes, |_| {}).await).await;
     let left = scene.host_as(&scene.world.owner);
     tokio::time::sleep(Duration::from_millis(50)).await;
     left.abort();
@@ -177,9 +217,8 @@ async fn a_remote_may_connect_before_its_host_and_a_host_that_left_is_skipped() 
     is_cut(&mut remote).await;
 }
 
-#[tokio::test]
-async fn a_slow_reader_slows_the_sender_down() {
-    let scene = TunnelFixture::start(World::start().await).await;
+async fn a_slow_reader_slows_the_sender_down(nodes: usize) {
+    let scene = TunnelFixture::start(world(nodes, |_| {}).await).await;
     let (mut host, remote) = scene.pair().await;
     let piece = vec![7; 1 << 20];
     let mut written = 0_u64;
@@ -190,9 +229,8 @@ async fn a_slow_reader_slows_the_sender_down() {
     drop(remote);
 }
 
-#[tokio::test]
-async fn the_end_of_a_tunnel_cuts_its_connections() {
-    let scene = TunnelFixture::start(World::start().await).await;
+async fn the_end_of_a_tunnel_cuts_its_connections(nodes: usize) {
+    let scene = TunnelFixture::start(world(nodes, |_| {}).await).await;
     // It expires.
     let (mut host, mut remote) = scene.pair().await;
     let end = in_a(Duration::from_secs(2));
@@ -227,9 +265,8 @@ async fn the_end_of_a_tunnel_cuts_its_connections() {
 }
 
 /// The tunnel belongs to one key, and a socket in it to another key of the same person.
-#[tokio::test]
-async fn a_revoked_key_cuts_its_socket_in_a_tunnel_of_another_key() {
-    let scene = TunnelFixture::start(World::start().await).await;
+async fn a_revoked_key_cuts_its_socket_in_a_tunnel_of_another_key(nodes: usize) {
+    let scene = TunnelFixture::start(world(nodes, |_| {}).await).await;
     let made = scene.world.owner.post("/api/v1/api-keys", json!({"name": "d", "role": "operator"})).await.expect(201);
     let second = scene.world.anonymous().key(made["api_key"].as_str().unwrap());
     let host = scene.host_as(&second);
@@ -242,9 +279,8 @@ async fn a_revoked_key_cuts_its_socket_in_a_tunnel_of_another_key() {
     scene.world.owner.get(&scene.path()).await.expect(200);
 }
 
-#[tokio::test]
-async fn a_tunnel_requires_the_callers_own_live_delegation() {
-    let scene = TunnelFixture::start(World::start().await).await;
+async fn a_tunnel_requires_the_callers_own_live_delegation(nodes: usize) {
+    let scene = TunnelFixture::start(world(nodes, |_| {}).await).await;
     let (daemon, bob) = (person(&scene.world, "ann", "operator").await, person(&scene.world, "bob", "operator").await);
     let [unknown, foreign, over] = [new_delegation(), new_delegation(), new_delegation()];
     publish(&bob, foreign, "started").await;
@@ -267,9 +303,8 @@ async fn a_tunnel_requires_the_callers_own_live_delegation() {
     assert_eq!(daemon.put(&path, terms(unknown, hour())).await.expect(200)["delegation_id"], json!(unknown));
 }
 
-#[tokio::test]
-async fn the_end_of_a_delegation_cuts_its_tunnels_and_the_log_says_so() {
-    let mut scene = TunnelFixture::start(World::start().await).await;
+async fn the_end_of_a_delegation_cuts_its_tunnels_and_the_log_says_so(nodes: usize) {
+    let mut scene = TunnelFixture::start(world(nodes, |_| {}).await).await;
     for revoked in [true, false] {
         if !revoked {
             (scene.id, scene.delegation) = (Env::system().tunnel_id(), new_delegation());
@@ -313,10 +348,9 @@ async fn the_end_of_a_delegation_cuts_its_tunnels_and_the_log_says_so() {
     }
 }
 
-#[tokio::test]
-async fn a_revoked_key_cuts_what_it_opened() {
+async fn a_revoked_key_cuts_what_it_opened(nodes: usize) {
     let mut scene =
-        TunnelFixture::start(World::tuned(|options| options.credential_ttl = Duration::from_millis(50)).await).await;
+        TunnelFixture::start(world(nodes, |options| options.credential_ttl = Duration::from_millis(50)).await).await;
     let made = scene.world.owner.post("/api/v1/api-keys", json!({"name": "d", "role": "operator"})).await.expect(201);
     let daemon = scene.world.anonymous().key(made["api_key"].as_str().unwrap());
     scene.id = Env::system().tunnel_id();
@@ -333,9 +367,8 @@ async fn a_revoked_key_cuts_what_it_opened() {
 }
 
 /// What was renewed with a key lasts no longer than that key, whoever opened it.
-#[tokio::test]
-async fn a_revoked_key_cuts_what_it_renewed() {
-    let scene = TunnelFixture::start(World::start().await).await;
+async fn a_revoked_key_cuts_what_it_renewed(nodes: usize) {
+    let scene = TunnelFixture::start(world(nodes, |_| {}).await).await;
     let made = scene.world.owner.post("/api/v1/api-keys", json!({"name": "d", "role": "operator"})).await.expect(201);
     let second = scene.world.anonymous().key(made["api_key"].as_str().unwrap());
     second.put(&scene.path(), terms(scene.delegation, hour())).await.expect(200);
@@ -347,9 +380,8 @@ async fn a_revoked_key_cuts_what_it_renewed() {
     scene.world.owner.get(&scene.path()).await.expect(404);
 }
 
-#[tokio::test]
-async fn only_the_owner_and_the_token_get_in() {
-    let scene = TunnelFixture::start(World::start().await).await;
+async fn only_the_owner_and_the_token_get_in(nodes: usize) {
+    let scene = TunnelFixture::start(world(nodes, |_| {}).await).await;
     let other = person(&scene.world, "bob", "operator").await;
     assert_eq!(other.get(&scene.path()).await.refusal(), (404, "not_found".to_owned()));
     assert_eq!(other.put(&scene.path(), terms(scene.delegation, hour())).await.status, 404);
@@ -357,6 +389,12 @@ async fn only_the_owner_and_the_token_get_in() {
     let own = new_delegation();
     publish(&other, own, "started").await;
     assert_eq!(other.put(&scene.path(), terms(own, hour())).await.status, 404);
+    // Also at a node that doesn't have it, if they say that another one has passed the request on.
+    for node in 0..nodes {
+        let posing = scene.world.at(node, &other).with("x-attache-forwarded", "x");
+        assert_eq!(posing.put(&scene.path(), terms(own, hour())).await.status, 404, "node {node}");
+    }
+    assert_eq!(scene.world.owner.put(&scene.path(), terms(scene.delegation, hour())).await.status, 200);
     assert_eq!(other.delete(&scene.path()).await.status, 404);
     let refused = timeout(PATIENCE, scene.host_as(&other)).await.unwrap().unwrap().unwrap_err();
     assert_eq!(refused.code(), Some(attache_protocol::Code::NotFound));
@@ -375,9 +413,8 @@ async fn only_the_owner_and_the_token_get_in() {
     }
 }
 
-#[tokio::test]
-async fn invalid_terms_are_refused() {
-    let scene = TunnelFixture::start(World::start().await).await;
+async fn invalid_terms_are_refused(nodes: usize) {
+    let scene = TunnelFixture::start(world(nodes, |_| {}).await).await;
     let changed = |member: &str, value: Value| {
         let mut terms = terms(scene.delegation, hour());
         terms[member] = value;

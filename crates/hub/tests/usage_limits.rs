@@ -6,16 +6,20 @@ use serde_json::{Value, json};
 
 use crate::{
     people::person,
-    world::{Engine, TestDevice, World, on_both},
+    world::{Engine, TestDevice, World, on_all},
 };
 
-on_both! {
+on_all! {
     a_run_waits_for_the_limit_to_reset_and_goes_on
     a_run_that_waits_too_long_fails
     a_run_that_waits_can_be_cancelled
     the_fallback_agent_goes_on_with_the_task
     a_worker_can_not_name_the_run_that_goes_on
     only_an_agent_that_the_caller_may_use_can_be_the_fallback
+    the_fallback_agent_plans_first_if_its_owner_wants_it
+    ; // These expect that a change is known at once, as it is to the node that made it.
+    alone:
+    the_fallback_agent_gets_only_what_the_caller_may_send_it_then
 }
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -49,13 +53,17 @@ impl LimitFixture {
     /// Claims the run and reports that a limit was met.
     async fn meet_limit(&self, resets_in: Option<Duration>) -> Value {
         let claim = self.device.claim().await;
+        self.report_limit(&claim, resets_in).await
+    }
+
+    async fn report_limit(&self, claim: &Value, resets_in: Option<Duration>) -> Value {
         let resets_at = resets_in.map(|wait| self.world.env.now().plus(wait).to_string());
         let output =
             json!({"error": "limit reached", "code": "usage_limit", "resets_at": resets_at, "continued_by": "run_1"});
         let body = json!({"epoch": claim["epoch"], "output": output, "usage": {"tokens": 30}});
-        let path = format!("{}/fail", path_of(&claim));
+        let path = format!("{}/fail", path_of(claim));
         self.device.client.post(&path, body).await.expect(200);
-        self.world.owner.get(&path_of(&claim)).await.expect(200)
+        self.world.owner.get(&path_of(claim)).await.expect(200)
     }
 }
 
@@ -169,4 +177,58 @@ async fn only_an_agent_that_the_caller_may_use_can_be_the_fallback(engine: Engin
     let task = json!({"agent_id": "second", "fallback_agent_id": "third"});
     let refused = at.world.anonymous().key(token).post("/api/v1/task-runs", task).await;
     assert!(matches!(refusal(&refused), 403 | 404), "{refused:?}");
+}
+
+/// The caller owns the first agent and chooses when its limit is met: that could be long after the right was taken away.
+async fn the_fallback_agent_gets_only_what_the_caller_may_send_it_then(engine: Engine) {
+    let at = LimitFixture::begin(engine, None).await;
+    let owner = &at.world.owner;
+    at.world.agent("other").await;
+    let other = at.world.device("other").await;
+    let ask = json!({"agent_id": "builder", "fallback_agent_id": "other", "input": {"text": "build"}});
+    let (agent, user) = ("/api/v1/agent-accounts/other", "/api/v1/users/ben");
+    let ben = person(&at.world, "ben", "operator").await;
+    for change in ["nothing", "private", "demoted", "removed"] {
+        ben.post("/api/v1/task-runs", ask.clone()).await.expect(201);
+        let claim = at.device.claim().await;
+        match change {
+            "private" => drop(owner.patch(agent, json!({"callers": "owner"})).await.expect(200)),
+            "demoted" => drop(owner.patch(user, json!({"role": "viewer"})).await.expect(200)),
+            "removed" => drop(owner.delete(user).await.expect(200)),
+            _ => {}
+        }
+        let failed = at.report_limit(&claim, None).await;
+        assert_eq!(failed["task_result"]["code"], "usage_limit", "{change}");
+        if change == "nothing" {
+            let next = other.claim().await;
+            assert_eq!(failed["task_result"]["continued_by"], next["task_run_id"]);
+            let done = json!({"epoch": next["epoch"], "output": {}});
+            other.client.post(&format!("{}/complete", path_of(&next)), done).await.expect(200);
+        } else {
+            assert_eq!(failed["task_result"]["continued_by"], Value::Null, "{change}");
+            assert_eq!(other.try_claim().await, Value::Null, "{change}");
+        }
+        owner.patch(agent, json!({"callers": "everyone"})).await.expect(200);
+        if change == "demoted" {
+            owner.patch(user, json!({"role": "operator"})).await.expect(200);
+        }
+    }
+}
+
+async fn the_fallback_agent_plans_first_if_its_owner_wants_it(engine: Engine) {
+    let at = LimitFixture::begin(engine, None).await;
+    at.world.agent("other").await;
+    let other = at.world.device("other").await;
+    let first = json!({"approvals": {"mode": "plan_first"}});
+    at.world.owner.patch("/api/v1/agent-accounts/other", first).await.expect(200);
+    at.ask(Some("other")).await;
+    assert_eq!(at.meet_limit(None).await["task_result"]["continued_by"], Value::Null, "it can't be held to a plan");
+
+    let plans = json!({"extensions": [{"uri": "https://attache.dev/ext/plans/v1"}]});
+    other.client.post("/api/v1/agent-runtimes/runtime/heartbeat", plans).await.expect(200);
+    at.ask(Some("other")).await;
+    let failed = at.meet_limit(None).await;
+    let next = other.claim().await;
+    assert_eq!(failed["task_result"]["continued_by"], next["task_run_id"]);
+    assert_eq!(next["permission_mode"], "plan_first");
 }

@@ -1,15 +1,23 @@
 //! A hub in this process, and clients that use plain HTTP.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use attache_client::egress::{EgressGuard, EgressPolicy};
-use attache_hub::{Handle, Hub, Options, router, serve};
+use attache_hub::{Handle, Hub, NodeOptions, Options, identity::key_ring::open_cluster_key, router, serve};
 use attache_protocol::{env::Env, secret::Kind, wire::key::Role};
 use attache_store::{
     Store, WriteContext,
     memory::MemoryStore,
     record::{NewKey, user::NewUser},
-    sqlite::SqliteStore,
+    sql::SqlStore,
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
@@ -34,6 +42,8 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub enum Engine {
     Model,
     Sqlite,
+    /// Several hubs on one in-memory store. A request meets any of them, and half of the hints between them are lost.
+    Nodes,
 }
 
 /// Runs each test once on the in-memory store and once on SQLite.
@@ -56,6 +66,24 @@ macro_rules! on_both {
 }
 pub(crate) use on_both;
 
+/// The same, and once on several hubs, except for those after `alone:`.
+macro_rules! on_all {
+    ($($name:ident)*) => {
+        crate::world::on_all! { $($name)* ; alone: }
+    };
+    ($($name:ident)* ; alone: $($alone:ident)*) => {
+        crate::world::on_both! { $($name)* $($alone)* }
+
+        mod on_three_nodes {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(crate::world::Engine::Nodes).await;
+            })*
+        }
+    };
+}
+pub(crate) use on_all;
+
 pub struct World {
     pub hub: Handle,
     pub store: Arc<dyn Store>,
@@ -63,8 +91,18 @@ pub struct World {
     pub owner: TestCaller,
     pub address: SocketAddr,
     pub data: TempDir,
-    stop: oneshot::Sender<()>,
+    /// The first one is `hub`.
+    pub nodes: Vec<TestNode>,
     served: JoinHandle<()>,
+}
+
+/// One of the hubs.
+pub struct TestNode {
+    pub hub: Handle,
+    pub store: Arc<dyn Store>,
+    pub address: SocketAddr,
+    serves: Arc<AtomicBool>,
+    stop: Option<oneshot::Sender<()>>,
 }
 
 /// A caller of the hub with fixed headers.
@@ -105,6 +143,61 @@ pub struct SseEvent {
 
 const BACKLOG: u32 = 1024;
 
+/// How many hubs a world on the model has, if the environment doesn't say.
+const NODES: usize = 3;
+
+/// The environment can have every world on the model run with several hubs.
+fn usual_nodes() -> usize {
+    std::env::var("ATTACHE_TEST_NODES").ok().map_or(1, |nodes| nodes.parse().expect("a number of nodes"))
+}
+
+/// Stores of as many nodes, one state. This part of the hints between them is lost, in percent.
+pub fn node_stores(nodes: usize, lost: u8) -> Vec<Arc<dyn Store>> {
+    let shared = MemoryStore::new();
+    if nodes == 1 { vec![Arc::new(shared)] } else { (0..nodes).map(|_| node_store(&shared, lost)).collect() }
+}
+
+fn node_store(of: &MemoryStore, lost: u8) -> Arc<dyn Store> {
+    let dice = Env::seeded(11);
+    Arc::new(of.another_node(Box::new(move || percent(&dice) < lost)))
+}
+
+fn percent(dice: &Env) -> u8 {
+    let mut byte = [0];
+    dice.fill(&mut byte);
+    byte[0] % 100
+}
+
+/// Passes every connection on to any of the nodes that serve.
+async fn balance(listener: TcpListener, nodes: Vec<(SocketAddr, Arc<AtomicBool>)>) {
+    let dice = Env::seeded(7);
+    loop {
+        let Ok((mut incoming, _)) = listener.accept().await else { continue };
+        let serving: Vec<SocketAddr> =
+            nodes.iter().filter(|(_, serves)| serves.load(Ordering::Relaxed)).map(|(node, _)| *node).collect();
+        let node = serving[usize::from(percent(&dice)) % serving.len()];
+        tokio::spawn(async move {
+            if let Ok(mut outgoing) = TcpStream::connect(node).await {
+                let _ = tokio::io::copy_bidirectional(&mut incoming, &mut outgoing).await;
+            }
+        });
+    }
+}
+
+/// As the first one, but with a data folder of its own: keys come from the database, artifacts are in a common folder.
+async fn node_options(first: &Options, number: usize, listener: &TcpListener, store: &dyn Store, env: &Env) -> Options {
+    let home = first.data.parent().unwrap();
+    let mut options = first.clone();
+    if number > 0 {
+        options.data = home.join(format!("hub-{number}"));
+    }
+    options.artifacts = Some(home.join("artifacts"));
+    let nodes = options.nodes.as_mut().expect("one of several nodes");
+    nodes.cluster_key = Some(open_cluster_key(&home.join("cluster.key"), store, env).await.unwrap());
+    nodes.url = Some(format!("http://{}", listener.local_addr().unwrap()));
+    options
+}
+
 /// Reserves an address, so that only sockets that share it on purpose can bind to it.
 fn reserve(address: SocketAddr) -> TcpSocket {
     let socket = TcpSocket::new_v4().unwrap();
@@ -121,21 +214,27 @@ impl World {
     }
 
     pub async fn tuned(tune: impl FnOnce(&mut Options)) -> Self {
-        Self::with(tempfile::tempdir().unwrap(), Arc::new(MemoryStore::new()), Env::system(), tune).await
+        Self::on_nodes(node_stores(usual_nodes(), 50), tune).await
+    }
+
+    /// On the stores of [`node_stores`].
+    pub async fn on_nodes(stores: Vec<Arc<dyn Store>>, tune: impl FnOnce(&mut Options)) -> Self {
+        Self::with(tempfile::tempdir().unwrap(), stores, Env::system(), tune).await
     }
 
     /// On a paused clock, with frequent sweeps.
     pub async fn timed(engine: Engine, tune: impl FnOnce(&mut Options)) -> Self {
         let data = tempfile::tempdir().unwrap();
-        let store: Arc<dyn Store> = match engine {
-            Engine::Model => Arc::new(MemoryStore::new()),
-            Engine::Sqlite => Arc::new(SqliteStore::open(&data.path().join("hub.db")).unwrap()),
+        let stores = match engine {
+            Engine::Model => node_stores(usual_nodes(), 50),
+            Engine::Nodes => node_stores(NODES, 50),
+            Engine::Sqlite => vec![Arc::new(SqlStore::open(&data.path().join("hub.db")).unwrap()) as Arc<dyn Store>],
         };
         let tune = |options: &mut Options| {
             options.sweep_every = Duration::from_millis(10);
             tune(options);
         };
-        Self::with(data, store, Env::seeded(7), tune).await
+        Self::with(data, stores, Env::seeded(7), tune).await
     }
 
     /// With a second tenant. The client is its owner.
@@ -148,15 +247,18 @@ impl World {
             options.tools = Some("/mcp".to_owned());
         };
         let world = match engine {
-            Engine::Model => {
+            Engine::Model | Engine::Nodes => {
                 let store = Arc::new(MemoryStore::new());
-                let world = Self::with(data, store.clone(), env, callable).await;
+                let nodes = if engine == Engine::Nodes { NODES } else { usual_nodes() };
+                let mut stores: Vec<Arc<dyn Store>> = vec![store.clone()];
+                stores.extend((1..nodes).map(|_| node_store(&store, 50)));
+                let world = Self::with(data, stores, env, callable).await;
                 store.create_tenant(other, "other", world.env.now()).await.unwrap();
                 world
             }
             Engine::Sqlite => {
-                let store = Arc::new(SqliteStore::open(&data.path().join("hub.db")).unwrap());
-                let world = Self::with(data, store.clone(), env, callable).await;
+                let store = Arc::new(SqlStore::open(&data.path().join("hub.db")).unwrap());
+                let world = Self::with(data, vec![store.clone()], env, callable).await;
                 store.create_tenant(other, "other", world.env.now()).await.unwrap();
                 world
             }
@@ -186,7 +288,7 @@ impl World {
     pub async fn counted(tune: impl FnOnce(&mut Options)) -> (Self, Arc<Counting>) {
         let store = Arc::new(Counting::new(Arc::new(MemoryStore::new())));
         let data = tempfile::tempdir().unwrap();
-        (Self::with(data, store.clone(), Env::seeded(7), tune).await, store)
+        (Self::with(data, vec![store.clone()], Env::seeded(7), tune).await, store)
     }
 
     /// Stops a hub on SQLite and restarts it on the same port, as a new process would.
@@ -204,19 +306,19 @@ impl World {
         if !during.is_zero() {
             env.advance(during);
         }
-        let store = Arc::new(SqliteStore::open(&data.path().join("hub.db")).unwrap());
+        let store = Arc::new(SqlStore::open(&data.path().join("hub.db")).unwrap());
         let listener = reserve(options.listen).listen(BACKLOG).unwrap();
         drop(kept);
-        Self::on(listener, data, store, env, options).await
+        Self::on(listener, data, vec![store], env, options).await
     }
 
     pub async fn on_sqlite() -> Self {
         let data = tempfile::tempdir().unwrap();
-        let store = SqliteStore::open(&data.path().join("hub.db")).unwrap();
-        Self::with(data, Arc::new(store), Env::system(), |_| {}).await
+        let store = SqlStore::open(&data.path().join("hub.db")).unwrap();
+        Self::with(data, vec![Arc::new(store)], Env::system(), |_| {}).await
     }
 
-    async fn with(data: TempDir, store: Arc<dyn Store>, env: Env, tune: impl FnOnce(&mut Options)) -> Self {
+    async fn with(data: TempDir, stores: Vec<Arc<dyn Store>>, env: Env, tune: impl FnOnce(&mut Options)) -> Self {
         let listener = reserve(SocketAddr::from(([127, 0, 0, 1], 0))).listen(BACKLOG).unwrap();
         let address = listener.local_addr().unwrap();
         let mut options = Options::new(data.path().join("hub"), address);
@@ -224,20 +326,62 @@ impl World {
         options.failures_per_minute = 1_000_000;
         options.anonymous_per_minute = 1_000_000;
         options.disk_reserve = Some(0);
+        if stores.len() > 1 {
+            options.nodes = Some(NodeOptions::default());
+        }
         tune(&mut options);
-        Self::on(listener, data, store, env, options).await
+        Self::on(listener, data, stores, env, options).await
     }
 
-    async fn on(listener: TcpListener, data: TempDir, store: Arc<dyn Store>, env: Env, options: Options) -> Self {
+    async fn on(listener: TcpListener, data: TempDir, stores: Vec<Arc<dyn Store>>, env: Env, options: Options) -> Self {
         let address = options.listen;
-        let hub = Hub::start(options, store.clone(), env.clone()).await.unwrap();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let served = tokio::spawn(serve(listener, router(hub.clone()), hub.clone(), async move {
-            let _ = stopped.await;
-        }));
+        let (mut nodes, mut served, mut balancer) = (Vec::new(), tokio::task::JoinSet::new(), None);
+        if let [store] = &stores[..] {
+            nodes.push(TestNode::start(listener, store.clone(), env.clone(), options, &mut served).await);
+        } else {
+            for (number, store) in stores.iter().enumerate() {
+                let listener = reserve(SocketAddr::from(([127, 0, 0, 1], 0))).listen(BACKLOG).unwrap();
+                let options = node_options(&options, number, &listener, &**store, &env).await;
+                nodes.push(TestNode::start(listener, store.clone(), env.clone(), options, &mut served).await);
+            }
+            balancer = Some(tokio::spawn(balance(
+                listener,
+                nodes.iter().map(|node| (node.address, node.serves.clone())).collect(),
+            )));
+        }
+        let served = tokio::spawn(async move {
+            while let Some(ended) = served.join_next().await {
+                ended.unwrap();
+            }
+            if let Some(balancer) = balancer {
+                balancer.abort();
+            }
+        });
         let key = std::fs::read_to_string(data.path().join("hub/admin.key")).unwrap();
         let owner = TestCaller::anonymous(address).key(key.trim());
-        Self { hub, store, env, owner, address, data, stop, served }
+        let (hub, store) = (nodes[0].hub.clone(), nodes[0].store.clone());
+        Self { hub, store, env, owner, address, data, nodes, served }
+    }
+
+    /// Starts one more node. Only calls at it reach it.
+    pub async fn start_node(&mut self, store: Arc<dyn Store>) -> usize {
+        let listener = reserve(SocketAddr::from(([127, 0, 0, 1], 0))).listen(BACKLOG).unwrap();
+        let mut served = tokio::task::JoinSet::new();
+        let options = node_options(self.hub.options(), self.nodes.len(), &listener, &*store, &self.env).await;
+        self.nodes.push(TestNode::start(listener, store, self.env.clone(), options, &mut served).await);
+        served.detach_all();
+        self.nodes.len() - 1
+    }
+
+    /// The folder for artifacts.
+    pub fn blobs(&self) -> PathBuf {
+        self.hub.options().artifacts.clone().unwrap_or_else(|| self.data.path().join("hub/blobs"))
+    }
+
+    /// The same caller, at one of the nodes.
+    pub fn at(&self, node: usize, caller: &TestCaller) -> TestCaller {
+        let host = self.address.to_string();
+        TestCaller { address: self.nodes[node].address, ..caller.with("host", &host) }
     }
 
     pub fn advance(&self, by: Duration) {
@@ -321,9 +465,50 @@ impl World {
     }
 
     /// Stops the hub. The handle resolves when it has stopped.
-    pub fn stop(self) -> (JoinHandle<()>, TempDir) {
-        let _ = self.stop.send(());
+    pub fn stop(mut self) -> (JoinHandle<()>, TempDir) {
+        for node in &mut self.nodes {
+            node.stop();
+        }
         (self.served, self.data)
+    }
+}
+
+// === impl TestNode ===
+
+impl TestNode {
+    async fn start(
+        listener: TcpListener,
+        store: Arc<dyn Store>,
+        env: Env,
+        options: Options,
+        served: &mut tokio::task::JoinSet<()>,
+    ) -> Self {
+        let address = listener.local_addr().unwrap();
+        let hub = Hub::start(options, store.clone(), env).await.unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let router = router(hub.clone());
+        let handle = hub.clone();
+        served.spawn(async move {
+            serve(listener, router, handle, async move {
+                let _ = stopped.await;
+            })
+            .await;
+        });
+        Self { hub, store, address, serves: Arc::new(AtomicBool::new(true)), stop: Some(stop) }
+    }
+
+    /// Stops it in order.
+    pub fn stop(&mut self) {
+        self.serves.store(false, Ordering::Relaxed);
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+    }
+
+    /// From now on it neither reads nor writes, as if its process hung.
+    pub async fn kill(&self) {
+        self.serves.store(false, Ordering::Relaxed);
+        self.store.close().await;
     }
 }
 

@@ -197,7 +197,14 @@ fn describe(delegation: &Delegation) -> String {
             // Unknown changes may still exist.
             None => delegation.started_at.is_some(),
         };
-        if has_changed {
+        if delegation.staged.as_ref().is_some_and(|staged| staged.unapplied > 0) {
+            words.line(&format!(
+                "Next: {} has no change yet, because the delegation is staged. The diff is {}. The user applies or discards the \
+                 changes with `attache delegations review {id}`.",
+                delegation.workspace_dir,
+                resources::diff_uri(id)
+            ));
+        } else if has_changed {
             words.line(&format!(
                 "Next: review the changes in {}. The diff is {}. To undo them, run `attache delegations revert {id}`.",
                 delegation.workspace_dir,

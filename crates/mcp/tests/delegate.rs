@@ -47,6 +47,27 @@ async fn assert_matches_schema(pipe: &mut McpPipe, tool: &str, result: &Value) {
 }
 
 #[tokio::test]
+async fn changes_of_a_staged_delegation_wait_for_the_user() {
+    for era in ERAS {
+        let mut pipe = McpPipe::open(era, options()).await;
+        let mut arguments = delegation();
+        arguments["staged"] = json!(true);
+        let call = pipe.begin_call("delegate", arguments).await;
+        let id = pipe.daemon.made(1).await[0].delegation_id;
+        pipe.daemon.stage(id, 2);
+        pipe.daemon.complete(id, "Done.");
+        let result = pipe.answer(call).await["result"].take();
+        assert!(pipe.daemon.asked()[0].staged);
+        let output = result["structuredContent"]["output"].as_str().unwrap();
+        let expected = format!(
+            "Next: /home/ann/src/app has no change yet, because the delegation is staged. The diff is \
+             attache://delegations/{id}/diff. The user applies or discards the changes with `attache delegations review {id}`."
+        );
+        assert!(output.ends_with(&expected), "{output}");
+    }
+}
+
+#[tokio::test]
 async fn delegate_waits_and_returns_the_result_in_both_eras() {
     for era in ERAS {
         let mut pipe = McpPipe::open(era, options()).await;
@@ -82,6 +103,8 @@ async fn delegate_waits_and_returns_the_result_in_both_eras() {
                 exclude: vec![],
                 transport: None,
                 key_file: None,
+                awcp_compat: false,
+                staged: false,
             }]
         );
         let output = result["structuredContent"]["output"].as_str().unwrap();

@@ -19,7 +19,7 @@ use attache_protocol::{
         awcp::{AccessMode, AwcpErrorCode},
         delegation::{
             ChangedPath, DelegateRequest, Delegation, DelegationFailure, DelegationOutcome, DiffStat, FileChangeKind,
-            FolderChanges,
+            FolderChanges, StagedCopyStatus,
         },
     },
 };
@@ -76,6 +76,12 @@ impl FakeDaemon {
             delegation.status = DelegationStatus::Running;
             delegation.progress = Some(progress.to_owned());
         });
+    }
+
+    /// Its changes wait in a copy.
+    pub fn stage(&self, id: DelegationId, unapplied: u64) {
+        let status = StagedCopyStatus { unapplied, ..StagedCopyStatus::default() };
+        self.change(id, |delegation| delegation.staged = Some(status));
     }
 
     pub fn complete(&self, id: DelegationId, summary: &str) {

@@ -1,6 +1,6 @@
 //! Operating system services that need care: private files, locks between processes, paths that must not lead out of a
 //! folder, handles of files, watched folders, removal of what others have filled, the processes of a run (what they may use, and what is left behind), the
-//! service manager, and ports that every program of the machine reaches.
+//! service manager, the programs we start ourselves, and ports that every program of the machine reaches.
 //!
 //! What differs between systems is in two modules with the same functions: `linux`, and `portable`, which uses only what
 //! every Unix has. `--cfg attache_portable` chooses the second one on Linux, too, so that it is tested.
@@ -11,11 +11,14 @@ pub mod file_attributes;
 pub mod folder_event;
 pub mod local_port;
 pub mod lock;
+pub mod own_address;
 pub mod path_error;
 pub mod placeholder;
 pub mod private_file;
 pub mod process_group;
 pub mod process_tree;
+pub mod program;
+pub mod program_trust;
 pub mod removal;
 pub mod service_manager;
 pub mod small_file;

@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use rustix::fs::{Mode, OFlags};
+
 use crate::private_file::open_or_create;
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -33,19 +35,25 @@ pub async fn acquire(path: &Path, timeout: Duration) -> io::Result<Option<File>>
 /// Like [`acquire`], but blocks the thread.
 pub fn acquire_blocking(path: &Path, timeout: Duration) -> io::Result<Option<File>> {
     let file = open_or_create(path)?;
+    let is_locked = retried(timeout, || locked(file.try_lock()))?;
+    Ok(is_locked.then_some(file))
+}
+
+/// Tries until it succeeds. `false` if it doesn't within the timeout.
+fn retried(timeout: Duration, attempt: impl Fn() -> io::Result<bool>) -> io::Result<bool> {
     let mut waited = Duration::ZERO;
-    while !try_lock(&file)? {
+    while !attempt()? {
         if waited >= timeout {
-            return Ok(None);
+            return Ok(false);
         }
         std::thread::sleep(RETRY_INTERVAL);
         waited += RETRY_INTERVAL;
     }
-    Ok(Some(file))
+    Ok(true)
 }
 
-fn try_lock(file: &File) -> io::Result<bool> {
-    match file.try_lock() {
+fn locked(tried: Result<(), TryLockError>) -> io::Result<bool> {
+    match tried {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
         Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
@@ -53,9 +61,81 @@ fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
+/// A lock on folders themselves, whoever else may write in them. What a program in one of them locks doesn't help it: the
+/// others refuse, or wait.
+#[derive(Debug)]
+pub struct FolderLock(Vec<File>);
+
+impl FolderLock {
+    /// Held together with others like it. `None` if somebody is alone there for longer than the timeout.
+    pub fn shared(folder: &Path, timeout: Duration) -> io::Result<Option<Self>> {
+        let file = open_folder(folder)?;
+        let is_locked = retried(timeout, || locked(file.try_lock_shared()))?;
+        Ok(is_locked.then(|| Self(vec![file])))
+    }
+
+    /// Held by nobody else. The folder that somebody else still holds after the timeout is the error. One that isn't there,
+    /// or that a file system doesn't lock, is left out.
+    pub fn alone<'a>(folders: impl IntoIterator<Item = &'a Path>, timeout: Duration) -> Result<Self, &'a Path> {
+        let folders: Vec<&Path> = folders.into_iter().collect();
+        let mut waited = Duration::ZERO;
+        loop {
+            let mut held = Self(Vec::new());
+            let busy = folders.iter().find(|folder| {
+                let Ok(file) = open_folder(folder) else { return false };
+                match locked(file.try_lock()) {
+                    Ok(true) => held.0.push(file),
+                    Ok(false) => return true,
+                    Err(_) => {}
+                }
+                false
+            });
+            match busy {
+                None => return Ok(held),
+                Some(busy) if waited >= timeout => return Err(busy),
+                Some(_) => drop(held),
+            }
+            std::thread::sleep(RETRY_INTERVAL);
+            waited += RETRY_INTERVAL;
+        }
+    }
+}
+
+impl Drop for FolderLock {
+    /// Closing the file isn't enough: a child that is being started at this moment has it open, too.
+    fn drop(&mut self) {
+        for file in &self.0 {
+            let _ = file.unlock();
+        }
+    }
+}
+
+fn open_folder(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_has_many_users_or_one() {
+        let parent = tempfile::tempdir().unwrap();
+        let (folder, missing) = (parent.path().join("folder"), parent.path().join("missing"));
+        std::fs::create_dir(&folder).unwrap();
+        let shared = || FolderLock::shared(&folder, Duration::ZERO).unwrap();
+        let alone = || FolderLock::alone([parent.path(), &folder, &missing], Duration::ZERO);
+        let (one, other) = (shared(), shared());
+        assert!(one.is_some() && other.is_some());
+        assert_eq!(alone().unwrap_err(), folder);
+        drop((one, other));
+        let held = alone().unwrap();
+        assert!(shared().is_none());
+        assert_eq!(alone().unwrap_err(), parent.path());
+        drop(held);
+        assert!(shared().is_some());
+    }
 
     #[tokio::test]
     async fn a_lock_has_one_holder_at_a_time() {

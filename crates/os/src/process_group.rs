@@ -20,7 +20,8 @@ use tokio::{
 use crate::{
     control_group::{ControlGroup, ExceededResources},
     process_tree::{self, ProcessIdentity},
-    system::processes::{WATCHDOG_SCRIPT, kill_marked, only_zombies, programs},
+    program,
+    system::processes::{WATCHDOG_SCRIPT, marked, only_zombies, programs},
 };
 
 /// From SIGTERM to SIGKILL. A cancelled run is gone within a second.
@@ -123,7 +124,7 @@ impl ProcessGroup {
             control.kill();
         }
         let gone = async {
-            while kill_marked(&self.mark) | process_tree::kill(&family) | self.is_populated() {
+            while self.kill_rest(&mut family) | self.is_populated() {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
@@ -133,6 +134,17 @@ impl ProcessGroup {
         self.end_watchdog(buried).await;
         // Not needed any more, and removed here.
         self.control.take().map(|control| control.exceeded()).unwrap_or_default()
+    }
+
+    /// Kills the family and what else carries the mark. Returns whether any of them is still alive: those that were
+    /// found by their mark are remembered, because they lose it before they are dead.
+    fn kill_rest(&self, family: &mut Vec<ProcessIdentity>) -> bool {
+        for process in marked(&self.mark) {
+            if !family.contains(&process) {
+                family.push(process);
+            }
+        }
+        process_tree::kill(family)
     }
 
     fn is_populated(&self) -> bool {
@@ -171,10 +183,10 @@ impl ProcessGroup {
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if let Some(leader) = self.leader {
-            let family = self.descendants();
+            let mut family = self.descendants();
             self.signal(Signal::KILL);
             // Repeated, because one may start another meanwhile.
-            let _ = (0..5).all(|_| kill_marked(&self.mark) | process_tree::kill(&family));
+            let _ = (0..5).all(|_| self.kill_rest(&mut family));
             // The end of the next run reaps it. A pid that stays recorded would hide an orphan that gets it later.
             process_tree::forget(leader);
         }
@@ -186,7 +198,7 @@ impl Drop for ProcessGroup {
 impl Watchdog {
     fn start(mark: &str, control: Option<&ControlGroup>) -> io::Result<Self> {
         let (reader, pipe) = io::pipe()?;
-        let mut command = Command::new("sh");
+        let mut command = Command::new(program::path("sh"));
         command
             .args(["-c", WATCHDOG_SCRIPT, "sh", mark])
             .args(control.map(ControlGroup::path))

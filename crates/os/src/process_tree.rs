@@ -32,6 +32,10 @@ pub struct ProcessIdentity {
     pub(crate) began: u64,
 }
 
+/// A child that is not mistaken for an orphan.
+#[derive(Debug)]
+pub struct OwnChild(std::process::Child);
+
 /// One process as the system reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProcessStat {
@@ -90,10 +94,19 @@ pub(crate) fn spawn(command: &mut Command, handed: Vec<Arc<OwnedFd>>, entrance: 
 
 /// Starts a child of this process, which must not be mistaken for an orphan.
 pub fn start(command: &mut Command) -> io::Result<Child> {
-    // Locked until it is recorded, so that an unrecorded child is never seen.
+    start_with(|| command.spawn(), Child::id)
+}
+
+/// Like [`start`], for code that waits on its own thread. The child is forgotten when this is dropped, so wait for it first.
+pub fn start_blocking(command: &mut std::process::Command) -> io::Result<OwnChild> {
+    start_with(|| command.spawn(), |child| Some(child.id())).map(OwnChild)
+}
+
+/// Locked until the child is recorded, so that an unrecorded one is never seen.
+fn start_with<C>(spawn: impl FnOnce() -> io::Result<C>, id: impl FnOnce(&C) -> Option<u32>) -> io::Result<C> {
     let mut started = started();
-    let child = command.spawn()?;
-    started.extend(child.id().and_then(|id| i32::try_from(id).ok()));
+    let child = spawn()?;
+    started.extend(id(&child).and_then(|id| i32::try_from(id).ok()));
     Ok(child)
 }
 
@@ -136,6 +149,28 @@ pub fn kill(relatives: &[ProcessIdentity]) -> bool {
         }
     }
     any_alive
+}
+
+// === impl OwnChild ===
+
+impl std::ops::Deref for OwnChild {
+    type Target = std::process::Child;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for OwnChild {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl Drop for OwnChild {
+    fn drop(&mut self) {
+        forget(Pid::from_child(&self.0));
+    }
 }
 
 fn raw(id: Pid) -> i32 {

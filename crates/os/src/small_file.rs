@@ -31,6 +31,13 @@ pub fn read(path: &Path, max_bytes: u64) -> io::Result<String> {
     Ok(text)
 }
 
+/// What is in such a file, which may name others: names need not be UTF-8.
+pub fn read_bytes(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(path, max_bytes)?.take(max_bytes).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,6 +58,7 @@ mod tests {
         .unwrap();
         File::create(at("huge")).unwrap().set_len(1 << 40).unwrap();
         assert_eq!(read(&at("file"), 4).unwrap(), "text");
+        assert_eq!(read_bytes(&at("file"), 4).unwrap(), b"text");
         for name in ["link", "pipe", "huge", "."] {
             assert_eq!(read(&at(name), 100).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{name}");
         }

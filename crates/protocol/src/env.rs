@@ -11,8 +11,8 @@ use uuid::Uuid;
 use crate::{
     clock::{MachineClocks, SteadyClock},
     id::{
-        AgentId, ArtifactId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, PermissionId, RunId,
-        RuntimeId, TenantId, TunnelId, UserId, WorkerRequestId,
+        AgentId, ArtifactId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, NodeId,
+        NotificationTargetId, PermissionId, RunId, RuntimeId, TenantId, TunnelId, UserId, WorkerRequestId,
     },
     time::Timestamp,
 };
@@ -184,6 +184,10 @@ impl Env {
         KeyId::from_uuid(self.uuid())
     }
 
+    pub fn node_id(&self) -> NodeId {
+        NodeId::from_uuid(self.uuid())
+    }
+
     pub fn channel_id(&self) -> ChannelId {
         ChannelId::from_uuid(self.uuid())
     }
@@ -206,6 +210,10 @@ impl Env {
 
     pub fn tunnel_id(&self) -> TunnelId {
         TunnelId::from_uuid(self.uuid())
+    }
+
+    pub fn notification_target_id(&self) -> NotificationTargetId {
+        NotificationTargetId::from_uuid(self.uuid())
     }
 }
 

@@ -109,6 +109,8 @@ codes! {
     DiskLow          "disk_low"           503 FAILED      "Delete runs that are no longer needed, or free disk space on the hub's machine. Signing in, deleting and finishing runs still work. The hub's --disk-reserve option sets how much stays free.";
     ReadOnly         "read_only"          503 FAILED      "Make the file system of the hub's data folder writable again. The hub then recovers automatically.";
     StorageFailed    "storage_failed"     503 FAILED      "Check the hub's log and its disk. To restore from a backup, see /docs/backup.";
+    DatabaseUnreachable "database_unreachable" 503 FAILED   "Check the database server and the network in between. The hub then recovers automatically.";
+    ServedElsewhere  "served_elsewhere"   503 FAILED      "Use the hub that serves the database now, or stop it; this one then takes over again.";
     Unknown          "outcome_unknown"    503 FAILED      "The hub can't tell whether the change was stored. Repeat the request with the same idempotency key.";
     Overloaded       "overloaded"         503 FAILED      "The hub is overloaded. Try again in a second.";
     Draining         "draining"           503 UNREACHABLE "The hub is shutting down. Try again when it is back.";

@@ -121,8 +121,12 @@ ids! {
     InputId = "inp_";
     /// One webhook delivery. Shares the uuid of what it reports.
     DeliveryId = "dlv_";
+    /// Where a person gets notifications: a browser or a chat.
+    NotificationTargetId = "ntf_";
     /// One folder delegated to one remote agent under a lease.
     DelegationId = "dlg_";
+    /// One process that serves a database together with others.
+    NodeId = "nod_";
     /// Relays bytes between two machines that can't reach each other.
     TunnelId = "tun_";
 }
@@ -155,6 +159,13 @@ impl DeliveryId {
     pub fn of_push(run: RunId, config: &str, seq: i64) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(b"push\0").update(run.0.as_bytes()).update(&seq.to_be_bytes()).update(config.as_bytes());
+        Self(crate::digest::uuid(hasher.finalize()))
+    }
+
+    /// The delivery that notifies a target of one row of the tenant's log.
+    pub fn of_notification(target: NotificationTargetId, seq: i64) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(b"notification\0").update(target.0.as_bytes()).update(&seq.to_be_bytes());
         Self(crate::digest::uuid(hasher.finalize()))
     }
 }

@@ -10,6 +10,7 @@ pub mod digest;
 pub mod env;
 pub mod error;
 pub mod event_kind;
+pub mod hidden_text;
 pub mod id;
 pub mod json;
 pub mod log;
@@ -26,7 +27,8 @@ pub use error::Code;
 pub use event_kind::{EventKind, EventScope};
 pub use id::{
     AgentId, ArtifactId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, KeyId, MessageId,
-    PermissionId, RunId, RuntimeId, TenantId, TunnelId, UserId, WorkerRequestId, WorkspaceId,
+    NodeId, NotificationTargetId, PermissionId, RunId, RuntimeId, TenantId, TunnelId, UserId, WorkerRequestId,
+    WorkspaceId,
 };
 pub use json::Json;
 pub use pin::KeyPin;

@@ -13,6 +13,7 @@ use attache_protocol::{
             AdapterPermissionRequest, RunTask, TaskReply, WallsProof, event,
         },
         awcp::{SandboxProfile, SandboxProof},
+        host_session::{AdapterSessions, HostSession, MAX_SESSIONS},
         run::SandboxLimit,
     },
 };
@@ -131,6 +132,21 @@ impl AdapterClient {
             return Err(refused(status, &body));
         }
         serde_json::from_slice(&body).map_err(|error| AdapterCallError::Invalid(format!("GET /health: {error}")))
+    }
+
+    /// The sessions that its agent keeps for the working folder. None if it doesn't say.
+    pub(crate) async fn sessions(&self) -> Vec<HostSession> {
+        let listed = async {
+            let request = self.request(|client, url| client.get(format!("{url}/sessions")))?;
+            let mut response = send(request.timeout(ADAPTER_CALL_TIMEOUT)).await?;
+            let body = read(&mut response).await?;
+            // Adapters that only implement the two basic calls answer with "not found".
+            Ok::<_, AdapterCallError>(serde_json::from_slice::<AdapterSessions>(&body).unwrap_or_default().sessions)
+        };
+        let mut sessions = listed.await.unwrap_or_default();
+        sessions.retain(HostSession::is_plain);
+        sessions.truncate(MAX_SESSIONS);
+        sessions
     }
 
     /// The limits that it currently enforces. Empty if it doesn't say.

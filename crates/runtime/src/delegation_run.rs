@@ -391,6 +391,10 @@ fn task(task: RunTask, folder: &BorrowedFolder) -> RunTask {
         workspace_root: Some(path),
         sandbox: Some(Json::of(&Sandbox::from(folder.sandbox()))),
         default_sandbox: None,
+        // The folder is somebody else's, and gone afterwards.
+        worktrees: None,
+        for_owner: false,
+        host_session: None,
         ..task
     }
 }

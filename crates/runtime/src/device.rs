@@ -13,7 +13,7 @@ use attache_protocol::{
     wire::{
         adapter::WallsProof,
         run::Sandbox,
-        runtime::{ASKS, DeclaredExtension, DeclaredSandbox, PLANS, SANDBOX, WalledRuns},
+        runtime::{ASKS, DeclaredExtension, DeclaredSandbox, PLANS, SANDBOX, WORKTREES, WalledRuns},
     },
 };
 
@@ -44,6 +44,8 @@ pub(crate) struct DeviceRuntime {
     pub(crate) cwd: Option<PathBuf>,
     /// The folder in which adapters create the private folders of runs.
     pub(crate) scratch: PathBuf,
+    /// The folder in which they make worktrees.
+    pub(crate) worktrees: PathBuf,
     /// Folders with keys, from which nothing is handed over.
     pub(crate) withheld: Vec<PathBuf>,
     /// Instructions of this device, for an adapter that doesn't read them itself.
@@ -67,6 +69,7 @@ pub(crate) struct DeviceRuntime {
 pub(crate) struct ReportedAgent {
     asks: bool,
     plans: bool,
+    worktrees: bool,
     walls: Option<WallsProof>,
 }
 
@@ -79,15 +82,17 @@ impl DeviceRuntime {
         let health = self.adapter.health().await.ok();
         let mut agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(health) = health {
-            *agent = ReportedAgent { asks: health.asks, plans: health.plans, walls: health.walls };
+            let (asks, plans, worktrees) = (health.asks, health.plans, health.worktrees);
+            *agent = ReportedAgent { asks, plans, worktrees, walls: health.walls };
         }
         let asks = agent.asks.then(|| DeclaredExtension::new(ASKS));
         let plans = agent.plans.then(|| DeclaredExtension::new(PLANS));
+        let worktrees = agent.worktrees.then(|| DeclaredExtension::new(WORKTREES));
         let walls = agent.walls.clone().map(|proof| {
             let params = Json::of(&DeclaredSandbox { runs: self.walled, proof });
             DeclaredExtension { uri: SANDBOX.to_owned(), params: Some(params) }
         });
-        self.extensions.iter().cloned().chain(asks).chain(plans).chain(walls).collect()
+        self.extensions.iter().cloned().chain(asks).chain(plans).chain(worktrees).chain(walls).collect()
     }
 
     /// The limits of a run whose caller asked for none, wherever walls enforce them.

@@ -182,6 +182,11 @@ async fn work(
     drop(inputs);
     drop(attachments);
     listener.drain_answers().await;
+    // Once the run has ended, so that its worktree is there if it has one.
+    let shelf = match device.worktrees.join(task.task_run_id.to_string()) {
+        worktree if worktree.is_dir() => ArtifactUploader { cwd: worktree.canonicalize().ok(), ..shelf },
+        _ => shelf,
+    };
     let outcome = match reply {
         Ok(reply) => outcome(&shelf, reply).await,
         Err(DispatchFailure { code, message }) => ExecutionOutcome::failed(code, &message, None),

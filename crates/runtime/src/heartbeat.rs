@@ -103,6 +103,7 @@ async fn send_heartbeat(device: &DeviceRuntime, profiles: &Profiles) -> bool {
         running: running(device).await,
         unreported: device.claims.unreported(),
         extensions: Some(device.declared().await),
+        host_sessions: device.adapter.sessions().await,
         token_rotation: true,
     };
     let asked = device.env.now();

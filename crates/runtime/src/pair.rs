@@ -29,6 +29,9 @@ pub struct PairOptions {
     pub env: Env,
 }
 
+/// The executor of an agent for which this device neither has nor had another one.
+pub const DEFAULT_EXECUTOR: &str = "shell";
+
 /// Redeems a code and writes the profile.
 pub async fn redeem(home: &Path, options: PairOptions, code: &Secret<String>) -> Result<Profile, Error> {
     let hub = hub(&options)?;
@@ -115,6 +118,9 @@ fn save_profile(
         }
         profile.adapter_secret = options.adapter_secret.or(profile.adapter_secret);
         profile.local_executor.take_over(options.local_executor);
+        if profile.local_agent_endpoint.is_none() {
+            profile.local_executor.kind.get_or_insert_with(|| DEFAULT_EXECUTOR.to_owned());
+        }
         set.insert(profile.clone());
         profile
     })
@@ -127,9 +133,9 @@ impl LocalExecutor {
     fn take_over(&mut self, other: Self) {
         if other.kind.is_some() && other.kind != self.kind {
             // The program of one kind isn't valid for another.
-            (self.reference, self.keep_sessions) = (None, false);
+            (self.reference, self.keep_sessions) = (None, None);
         }
-        self.keep_sessions |= other.keep_sessions;
+        self.keep_sessions = other.keep_sessions.or(self.keep_sessions);
         let pairs = [
             (&mut self.kind, other.kind),
             (&mut self.reference, other.reference),

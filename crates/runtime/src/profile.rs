@@ -8,8 +8,12 @@ use std::{
 };
 
 use attache_os::path_error::{lock, private_folder, replace};
-use attache_protocol::{AgentId, KeyPin, RuntimeId, Secret, Timestamp, env::Env, wire::runtime::WalledRuns};
-use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap as _};
+use attache_protocol::{
+    AgentId, KeyPin, RuntimeId, Secret, Timestamp,
+    env::Env,
+    wire::{host_session::KeptSessions, runtime::WalledRuns},
+};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap as _};
 use serde_json::{Map, Value};
 
 use crate::Error;
@@ -85,9 +89,9 @@ pub struct LocalExecutor {
     pub started_in: Option<String>,
     #[serde(default)]
     pub instruction_file: Option<String>,
-    /// The host remembers a conversation across runs.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub keep_sessions: bool,
+    /// In whose conversations the host continues its session. Default: in those of the agent's owner.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "kept_sessions")]
+    pub keep_sessions: Option<KeptSessions>,
     /// Unknown members, kept.
     #[serde(flatten)]
     pub other: Map<String, Value>,
@@ -95,6 +99,21 @@ pub struct LocalExecutor {
 
 /// The only way to write a profile: with its secrets, to a file with mode 0600.
 struct WithSecrets<'a, T>(&'a T);
+
+/// Earlier versions wrote `true` for everyone's conversations.
+fn kept_sessions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<KeptSessions>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Before(bool),
+        Kept(Option<KeptSessions>),
+    }
+    Ok(match Written::deserialize(deserializer)? {
+        Written::Before(true) => Some(KeptSessions::All),
+        Written::Before(false) => None,
+        Written::Kept(kept) => kept,
+    })
+}
 
 fn http() -> String {
     "http".to_owned()

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use attache_client::{Backoff, PageQuery, RunFilter};
+use attache_client::Backoff;
 use attache_protocol::{
     Code, Json, RunId,
     rules::run::RunStatus,
     wire::{
         adapter::{AdapterHealth, RunTask},
         awcp::TASK_TYPE,
-        run::Run,
+        run::{Run, RunQuery},
     },
 };
 
@@ -114,6 +114,9 @@ fn task(device: &DeviceRuntime, run: RunId, line: &LedgerEntry) -> Option<RunTas
         sandbox: None,
         default_sandbox: None,
         permission_mode: None,
+        worktrees: None,
+        for_owner: false,
+        host_session: None,
         mcp: None,
         deadline: line.deadline,
         files: Vec::new(),
@@ -160,11 +163,11 @@ async fn hand_back_once(device: &DeviceRuntime, history: &LedgerHistory) -> Resu
 }
 
 async fn claimed(device: &DeviceRuntime) -> Result<Vec<Run>, attache_client::Error> {
-    let filter = RunFilter {
+    let filter = RunQuery {
         status: Some(RunStatus::Running),
-        agent: Some(device.profile.agent_id.to_string()),
-        page: PageQuery { limit: Some(200), cursor: None },
-        ..RunFilter::default()
+        agent_id: Some(device.profile.agent_id.to_string()),
+        limit: Some(200),
+        ..RunQuery::default()
     };
     let mut runs = device.hub().runs(&filter).await?.task_runs;
     runs.retain(|run| run.runtime_id == Some(device.profile.runtime_id));

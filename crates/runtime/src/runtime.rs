@@ -16,7 +16,10 @@ use attache_os::lock;
 use attache_protocol::{
     Json, KeyPin,
     env::Env,
-    wire::runtime::{DeclaredExtension, WalledRuns},
+    wire::{
+        adapter::WORKTREE_FOLDER,
+        runtime::{DeclaredExtension, WalledRuns},
+    },
 };
 use serde::Serialize;
 use tokio::sync::watch;
@@ -199,6 +202,7 @@ impl RuntimeService {
             ledger,
             cwd,
             scratch: options.scratch,
+            worktrees: options.home.join(WORKTREE_FOLDER),
             withheld: options.withheld,
             instruction_file,
             collaborator: options.collaborator,

@@ -12,7 +12,7 @@ use crate::{Mechanism, Proof, Walls, system};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StageCommand {
     pub program: PathBuf,
-    /// Before the walls and the command: it calls [`crate::enter`].
+    /// Before the walls and the command: it calls [`crate::enter`] with everything that follows.
     pub enter: Vec<OsString>,
     /// Before the targets of the probe: it calls [`crate::probe`] and prints the results.
     pub probe: Vec<OsString>,
@@ -45,7 +45,7 @@ impl Launcher {
 
     /// The command that starts a program inside the walls: its own program, then its arguments.
     ///
-    /// Fails if a path is not UTF-8, or if a folder can't be hidden because it is inside a visible one.
+    /// Fails if a folder can't be hidden because it is inside a visible one.
     pub fn command(&self, walls: &Walls, program: &OsStr) -> io::Result<(OsString, Vec<OsString>)> {
         let mut words = system::arguments(self, walls)?;
         words.push("--".into());

@@ -18,7 +18,7 @@ pub(crate) fn prove(_: &Launcher, _: &[crate::Mechanism]) -> Proof {
     Proof::of_nothing("This system has no walls that Attaché can use. Run such agents on Linux.")
 }
 
-pub fn enter(_: &str, _: Vec<OsString>) -> io::Result<Infallible> {
+pub fn enter(_: impl IntoIterator<Item = OsString>) -> io::Result<Infallible> {
     Err(io::ErrorKind::Unsupported.into())
 }
 

@@ -11,15 +11,18 @@ text_enum! {
     pub enum Attempt {
         ReadOutside = "read_outside",
         WriteOutside = "write_outside",
+        ChangeOutside = "change_outside",
         FollowLink = "follow_link",
         ProcRoot = "proc_root",
         Tcp = "tcp",
         Udp = "udp",
         AbstractSocket = "abstract_socket",
         PathSocket = "path_socket",
+        OutsideSocket = "outside_socket",
         Exec = "exec",
         OtherEnvironment = "other_environment",
         SignalOther = "signal_other",
+        LimitOther = "limit_other",
         Trace = "trace",
         Mount = "mount",
         UserNamespace = "user_namespace",
@@ -48,20 +51,25 @@ pub struct Proof {
 // === impl Attempt ===
 
 impl Attempt {
-    /// The limit that this would break. `None` if it would break all of them.
-    pub const fn limit(self) -> Option<SandboxLimit> {
+    /// The limits that this would break.
+    pub const fn limits(self) -> &'static [SandboxLimit] {
         match self {
-            Self::ReadOutside | Self::WriteOutside | Self::FollowLink | Self::ProcRoot => Some(SandboxLimit::CwdOnly),
-            Self::Tcp | Self::Udp | Self::AbstractSocket | Self::PathSocket => Some(SandboxLimit::NoNetwork),
-            Self::Exec => Some(SandboxLimit::NoExec),
+            Self::ReadOutside | Self::WriteOutside | Self::ChangeOutside | Self::FollowLink | Self::ProcRoot => {
+                &[SandboxLimit::CwdOnly]
+            }
+            Self::Tcp | Self::Udp | Self::PathSocket => &[SandboxLimit::NoNetwork],
+            // Services do what they are asked for outside: start programs, read files.
+            Self::AbstractSocket | Self::OutsideSocket => &[SandboxLimit::CwdOnly, SandboxLimit::NoNetwork],
+            Self::Exec => &[SandboxLimit::NoExec],
             Self::OtherEnvironment
             | Self::SignalOther
+            | Self::LimitOther
             | Self::Trace
             | Self::Mount
             | Self::UserNamespace
             | Self::Keyring
             | Self::NewPrivileges
-            | Self::Terminal => None,
+            | Self::Terminal => &SandboxLimit::ALL,
         }
     }
 
@@ -70,15 +78,18 @@ impl Attempt {
         match self {
             Self::ReadOutside => "read a file outside its folder",
             Self::WriteOutside => "write a file outside its folder",
+            Self::ChangeOutside => "change attributes of a file outside its folder",
             Self::FollowLink => "follow a link out of its folder",
             Self::ProcRoot => "reach the file system through another process",
             Self::Tcp => "connect over TCP",
             Self::Udp => "send a datagram",
             Self::AbstractSocket => "connect to an abstract socket",
             Self::PathSocket => "connect to a service's socket in its folder",
+            Self::OutsideSocket => "connect to a service's socket outside its folder",
             Self::Exec => "start a program",
             Self::OtherEnvironment => "read the environment of another process",
             Self::SignalOther => "signal another process",
+            Self::LimitOther => "limit or slow down another process",
             Self::Trace => "trace a process",
             Self::Mount => "mount a file system",
             Self::UserNamespace => "create a user namespace",
@@ -104,7 +115,7 @@ impl Proof {
 
     fn proves(&self, limit: SandboxLimit) -> bool {
         let held = |attempt: &Attempt| self.attempts.iter().any(|result| result.attempt == *attempt && result.held);
-        let concerns = |attempt: &Attempt| attempt.limit().is_none_or(|broken| broken == limit);
+        let concerns = |attempt: &Attempt| attempt.limits().contains(&limit);
         Attempt::ALL.iter().filter(|attempt| concerns(attempt)).all(held)
     }
 
@@ -135,6 +146,7 @@ mod tests {
     fn a_limit_is_proved_only_if_every_way_around_it_was_tried_and_held() {
         assert_eq!(proof(&[]).limits(), SandboxLimit::ALL);
         assert_eq!(proof(&[Attempt::Udp]).limits(), [SandboxLimit::CwdOnly, SandboxLimit::NoExec]);
+        assert_eq!(proof(&[Attempt::OutsideSocket]).limits(), [SandboxLimit::NoExec]);
         assert_eq!(proof(&[Attempt::Exec]).limits(), [SandboxLimit::CwdOnly, SandboxLimit::NoNetwork]);
         assert_eq!(proof(&[Attempt::Trace]).limits(), []);
         // What was not tried is not proved.

@@ -5,7 +5,7 @@ use std::{num::NonZeroU32, os::fd::RawFd, path::PathBuf};
 use attache_protocol::wire::run::SandboxLimit;
 use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Walls {
     /// The working folder, which can be written to.
     pub cwd: PathBuf,
@@ -14,39 +14,36 @@ pub struct Walls {
     pub write: Vec<PathBuf>,
     /// Other files and folders that can be read.
     pub read: Vec<PathBuf>,
+    /// Folders among those, in places where others work, that must be there themselves: no link, and nothing else by the time
+    /// the walls stand.
+    pub exact: Vec<PathBuf>,
     /// Files that can be written to, each at the path of another one. Only namespaces can do that.
-    #[serde(default)]
     pub stand_ins: Vec<StandIn>,
     /// Folders, such as the home folder, that are empty inside except for what is declared. What is written there ends
     /// with the process.
-    #[serde(default)]
     pub private: Vec<PathBuf>,
     /// Folders that are empty inside, wherever they are. Only namespaces can do that.
     pub hide: Vec<PathBuf>,
     /// Files and folders in writable ones that it can only read, and neither move nor replace. Only namespaces can do
     /// that.
-    #[serde(default)]
     pub fixed: Vec<PathBuf>,
     pub network: NetworkAccess,
     /// With a proxy: ports of the loopback address inside whose listeners are handed out too, after the proxy's.
-    #[serde(default)]
     pub ports: Vec<u16>,
     /// Whether it can start other programs.
     pub exec: bool,
     /// How many processes it can have, threads counted. Where it has a user namespace of its own, except for root: the
     /// kernel counts those of the whole user elsewhere, and root's not at all.
-    #[serde(default)]
     pub processes: Option<NonZeroU32>,
     /// Whether it keeps the terminal it was started from. It can't type into it either way.
     pub terminal: bool,
     /// Left out, so that tests see the probe notice it.
     #[doc(hidden)]
-    #[serde(default)]
     pub without: Vec<Mechanism>,
 }
 
 /// A file that is shown in the place of another one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StandIn {
     pub file: PathBuf,
     pub shown_at: PathBuf,
@@ -93,6 +90,7 @@ impl Walls {
             files: FileView::All,
             write: Vec::new(),
             read: Vec::new(),
+            exact: Vec::new(),
             stand_ins: Vec::new(),
             private: Vec::new(),
             hide: Vec::new(),

@@ -10,8 +10,8 @@ use crate::{
     record::{
         ListPage, Pagination,
         channel::{
-            ChannelEvents, ChannelFilter, ChannelRecord, ChannelResume, ChannelResumption, FollowRecord, NewChannel,
-            OutboxFrames,
+            ChannelConnection, ChannelEvents, ChannelFilter, ChannelRecord, ChannelResume, ChannelResumption,
+            FollowRecord, NewChannel, OutboxFrames,
         },
     },
 };
@@ -26,7 +26,7 @@ pub const MAX_FRAMES: i64 = 10_000;
 /// |---|---|
 /// | `open_channel` | of every other connected channel of the same runtime `channel.disconnected {"channel_id","reason":"superseded"}`; `runtime.online` if it was offline; `channel.connected {"channel_id","transport","peer_role","account_ref"}`; per claim that the worker cannot know of `task.requeued {"reason":"undelivered"}` |
 /// | `resume_channel` | `channel.disconnected {"channel_id","reason":"replaced"}` if it was connected; `runtime.online` if it was offline; `channel.resumed {"channel_id","last_seq"}` |
-/// | `close_channel` | `channel.disconnected {"channel_id","reason"}` if it was connected |
+/// | `close_channel`, `close_connection` | `channel.disconnected {"channel_id","reason"}` if it was connected |
 /// | `close_channels` | the same for each, in order of creation |
 /// | `channel_message` | `channel.message {"channel_id","message"}` |
 ///
@@ -61,14 +61,28 @@ pub trait ChannelStore: Send + Sync {
     /// The connection is closed. Claims, frames and the resume token stay. Closing again changes nothing.
     async fn close_channel(&self, context: WriteContext, channel: ChannelId, reason: &str) -> Result<ChannelRecord>;
 
-    /// Closes every connected channel of every tenant, when a hub starts: no connection survives a restart. The actor
-    /// is `system`.
+    /// The same for this connection of the channel: if another one has taken it over, nothing changes. Returns whether it
+    /// was the current one.
+    async fn close_connection(
+        &self,
+        context: WriteContext,
+        connection: ChannelConnection,
+        reason: &str,
+    ) -> Result<bool>;
+
+    /// Closes every connected channel of every tenant, when the only hub of a database starts: no connection survives a
+    /// restart. The actor is `system`.
     async fn close_channels(&self, reason: &str, at: Timestamp) -> Result<()>;
 
     /// These peers were active. Renews the claims made over their channels and marks their runtimes online (with the
-    /// row of a heartbeat if one was offline, actor `runtime:<id>`). Unknown or disconnected channels and ended
-    /// runtimes are skipped.
-    async fn mark_channels_seen(&self, channels: Vec<ChannelId>, lease: Duration, at: Timestamp) -> Result<()>;
+    /// row of a heartbeat if one was offline, actor `runtime:<id>`). Unknown or disconnected channels, connections that
+    /// another one has taken over, and ended runtimes are skipped.
+    async fn mark_channels_seen(
+        &self,
+        connections: Vec<ChannelConnection>,
+        lease: Duration,
+        at: Timestamp,
+    ) -> Result<()>;
 
     async fn channel_message(&self, context: WriteContext, channel: ChannelId, message: Json) -> Result<()>;
 
@@ -94,8 +108,9 @@ pub trait ChannelStore: Send + Sync {
     /// Frames after `after` and above the floor, in order.
     async fn frames(&self, channel: ChannelId, after: i64, limit: usize) -> Result<OutboxFrames>;
 
-    /// Everything up to `seq` (at most the head) has arrived. Not logged.
-    async fn acknowledge(&self, channel: ChannelId, seq: i64) -> Result<()>;
+    /// Everything up to `seq` (at most the head) has arrived. `NotFound` if another connection has taken the channel over.
+    /// Not logged.
+    async fn acknowledge(&self, connection: ChannelConnection, seq: i64) -> Result<()>;
 
     /// The runs the channel's peer follows and whose last event isn't a frame yet, in order of creation.
     async fn follows(&self, channel: ChannelId) -> Result<Vec<FollowRecord>>;
@@ -104,6 +119,13 @@ pub trait ChannelStore: Send + Sync {
     async fn follower(&self, run: RunId) -> Result<Option<FollowRecord>>;
 
     /// Makes frames of the run's events that aren't frames yet, up to the run's seq `upto` (at most its newest), and at
-    /// most `limit`. Returns the current follow. `NotFound` if the channel doesn't follow the run.
-    async fn push_events(&self, channel: ChannelId, run: RunId, upto: i64, limit: usize) -> Result<FollowRecord>;
+    /// most `limit`. Returns the current follow. `NotFound` if the channel doesn't follow the run, or if another
+    /// connection has taken it over.
+    async fn push_events(
+        &self,
+        connection: ChannelConnection,
+        run: RunId,
+        upto: i64,
+        limit: usize,
+    ) -> Result<FollowRecord>;
 }

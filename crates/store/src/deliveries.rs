@@ -1,7 +1,7 @@
 //! The outbox of webhooks.
 
 use async_trait::async_trait;
-use attache_protocol::{DeliveryId, TenantId, Timestamp};
+use attache_protocol::{DeliveryId, NodeId, TenantId, Timestamp};
 
 use crate::{
     Result, WriteContext,
@@ -24,8 +24,9 @@ use crate::{
 /// | `resend_delivery` | `delivery.resent {"delivery_id","task_run_id"}` |
 #[async_trait]
 pub trait DeliveryStore: Send + Sync {
-    /// Pending deliveries of every tenant whose time has come, by that time, then in order of creation.
-    async fn due_deliveries(&self, at: Timestamp, limit: usize) -> Result<Vec<DeliveryRecord>>;
+    /// Pending deliveries of every tenant whose time has come, by that time, then in order of creation. With a node,
+    /// without those that are leased to another one (see [`crate::NodeStore`]).
+    async fn due_deliveries(&self, node: Option<NodeId>, at: Timestamp, limit: usize) -> Result<Vec<DeliveryRecord>>;
 
     /// Records the result of the attempt with this number (starting at 1). If it isn't the next attempt of a pending
     /// delivery, nothing changes and the current delivery is returned.

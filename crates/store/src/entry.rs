@@ -3,6 +3,7 @@
 pub(crate) mod channel;
 pub(crate) mod delegation;
 pub(crate) mod key;
+pub(crate) mod notification;
 pub(crate) mod peer;
 pub(crate) mod removal;
 pub(crate) mod user;

@@ -24,6 +24,9 @@ pub enum Error {
     NotFound,
     #[error("the name is taken")]
     NameTaken,
+    /// An archived account of somebody else had it.
+    #[error("the name is reserved")]
+    NameReserved,
     #[error("the agent is archived")]
     AgentArchived,
     /// The rules refuse. The run is unchanged and included.
@@ -89,11 +92,13 @@ pub enum Error {
     #[error("no card waits to be trusted")]
     NothingOffered,
     /// The peer names a different task or context than before.
-    #[error("the peer names another task than before")]
+    #[error("the peer names a different task than before")]
     PeerTaskDiffers,
     /// The run already has the maximum number of push configs.
     #[error("the run has {} push configs already", crate::MAX_PUSH_CONFIGS)]
     TooManyPushConfigs,
+    #[error("there are too many notification targets")]
+    TooManyNotificationTargets,
     /// The run's events have reached the size limit of one run.
     #[error("the log of the run is full")]
     LogFull,
@@ -109,6 +114,12 @@ pub enum Error {
     /// The file can't be used as it is, and a person has to fix it.
     #[error("{what}")]
     Unusable { what: String, hint: &'static str },
+    /// The node has ended: the others didn't hear from it for too long.
+    #[error("this node was taken for dead")]
+    NodeEnded,
+    /// The database server can't be reached: why not.
+    #[error("can't connect to the database: {0}")]
+    DatabaseUnreachable(String),
     #[error("the store failed: {0}")]
     Internal(String),
 }

@@ -1,6 +1,6 @@
 //! Excerpts of runs for lists, so that a page has the requested number of rows however large a task or result is.
 
-use attache_protocol::{Json, json::Members};
+use attache_protocol::{Json, json::Members, wire::usage::ReportedUsage};
 
 use crate::record::{RunDetail, RunRecord, RunSpec};
 
@@ -23,10 +23,9 @@ impl RunRecord {
         Self { spec, result, ..self }
     }
 
-    /// Whether the task, the id or the name of the agent contains this text, which is in lowercase.
-    pub fn mentions(&self, text: &str) -> bool {
-        let task = || self.spec.input.text_member("text").unwrap_or_else(|| self.spec.input.get().to_owned());
-        self.agent_name.contains(text) || self.id.to_string().contains(text) || task().to_lowercase().contains(text)
+    /// What the run cost so far, in millionths of a dollar. `None` if its usage doesn't say.
+    pub fn cost(&self) -> Option<u64> {
+        ReportedUsage::of(self.usage.as_ref()).micro_usd
     }
 }
 

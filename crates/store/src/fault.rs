@@ -12,6 +12,10 @@ pub enum StorageFault {
     Io,
     /// The file is no longer one of our databases.
     Damaged,
+    /// The database server doesn't answer.
+    Unreachable,
+    /// Another hub has taken over the database.
+    ServedElsewhere,
 }
 
 // === impl StorageFault ===
@@ -23,6 +27,8 @@ impl StorageFault {
             Self::ReadOnly => "read_only",
             Self::Io => "io_error",
             Self::Damaged => "damaged",
+            Self::Unreachable => "database_unreachable",
+            Self::ServedElsewhere => "served_elsewhere",
         }
     }
 
@@ -44,6 +50,8 @@ impl fmt::Display for StorageFault {
             Self::ReadOnly => "the file system is read-only",
             Self::Io => "the disk reports errors",
             Self::Damaged => "the database is damaged",
+            Self::Unreachable => "the database server can't be reached",
+            Self::ServedElsewhere => "another hub serves the database",
         })
     }
 }

@@ -19,6 +19,8 @@ pub struct StoreMetrics {
     pub batch: Histogram,
     /// Duration of a read, without queueing, in microseconds.
     pub read_micros: Histogram,
+    /// How often the writer read everything that it remembers again, because others may have changed any of it.
+    memory_reads: AtomicU64,
     ended: Mutex<Vec<(&'static str, u64)>>,
 }
 
@@ -52,6 +54,7 @@ impl Default for StoreMetrics {
             commit_micros: Histogram::new(MICROS),
             batch: Histogram::new(SIZES),
             read_micros: Histogram::new(MICROS),
+            memory_reads: AtomicU64::new(0),
             ended: Mutex::default(),
         }
     }
@@ -74,6 +77,14 @@ impl StoreMetrics {
             Some((_, count)) => *count += 1,
             None => ended.push((how, 1)),
         }
+    }
+
+    pub(crate) fn memory_read(&self) {
+        self.memory_reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn memory_reads(&self) -> u64 {
+        self.memory_reads.load(Ordering::Relaxed)
     }
 
     /// How many runs ended in which way: `completed`, `cancelled`, or the failure code.

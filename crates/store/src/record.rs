@@ -4,11 +4,14 @@ pub mod channel;
 pub mod delegation;
 pub mod delivery;
 pub mod key;
+pub mod node;
+pub mod notification;
 pub mod peer;
 mod privacy;
 pub mod push;
 pub mod quota;
 pub mod retention;
+pub mod shared_value;
 pub mod task;
 pub mod user;
 pub mod worker_request;
@@ -49,10 +52,20 @@ impl From<AgentId> for AgentRef {
     }
 }
 
+/// Which names of archived accounts a new one may have. Who sends something to a name means the agent that had it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ArchivedNames {
+    /// Only if the account that had it last was of the same user.
+    #[default]
+    Own,
+    All,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewAccount {
     pub id: AgentId,
     pub name: String,
+    pub archived_names: ArchivedNames,
     pub description: Option<String>,
     pub instructions: Option<String>,
     /// A JSON array of skills.
@@ -70,6 +83,7 @@ pub struct NewAccount {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AccountPatch {
     pub name: Option<String>,
+    pub archived_names: ArchivedNames,
     pub description: Option<String>,
     pub instructions: Option<String>,
     pub skills: Option<Json>,
@@ -310,6 +324,8 @@ pub struct RunSpec {
     pub continues: Option<RunId>,
     /// Replaces the agent's.
     pub permission_mode: Option<PermissionMode>,
+    /// It works in a git worktree of its own.
+    pub worktree: bool,
 }
 
 impl RunSpec {
@@ -332,6 +348,7 @@ impl RunSpec {
             fallback: None,
             continues: None,
             permission_mode: None,
+            worktree: false,
         }
     }
 }
@@ -468,7 +485,15 @@ pub struct RunFilter {
     pub conversation: Option<ConversationId>,
     pub parent: Option<RunId>,
     pub user: Option<UserId>,
-    /// In lowercase: see [`RunRecord::mentions`].
+    /// Only runs created at this time or later …
+    pub since: Option<Timestamp>,
+    /// … and before this one.
+    pub before: Option<Timestamp>,
+    /// Only runs whose usage tells of at least this cost.
+    pub min_micro_usd: Option<u64>,
+    /// In lowercase. Only runs in which a person finds it: in the first [`crate::MAX_SEARCHED`] bytes of the task (its
+    /// text, or else all of its JSON), in the id, in the current name of the agent, or in the caller, which is the name
+    /// of the person on whose behalf or the agent by which it was created, and the actor as the log writes it.
     pub text: Option<String>,
     pub detail: RunDetail,
 }
@@ -496,6 +521,14 @@ pub struct ListPage<T> {
     pub items: Vec<T>,
     /// `None` on the last page.
     pub next: Option<String>,
+}
+
+/// Where words are in the output of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OutputMatches {
+    pub seqs: Vec<i64>,
+    /// There are more than were asked for.
+    pub more: bool,
 }
 
 /// Counts of live runs and waiting items.

@@ -12,16 +12,17 @@ use attache_protocol::{
 };
 
 use crate::{
-    ChannelStore, DelegationStore, DeliveryStore, PeerStore, PushStore, QuotaStore, Result, StorageFault, UserStore,
-    WorkerRequestStore,
+    ChannelStore, DelegationStore, DeliveryStore, NodeStore, NotificationStore, PeerStore, PushStore, QuotaStore,
+    Result, SharedValueStore, StorageFault, UserStore, WorkerRequestStore,
     metrics::StoreMetrics,
     record::{
         AccountPatch, AccountRecord, AgentRef, ArtifactRecord, ClaimedRunRecord, ConversationRecord, HeartbeatResult,
         KeyKind, KeyRecord, LeaseTimes, ListPage, LiveCounts, LogPage, MessageRecord, NewAccount, NewArtifact,
         NewConversation, NewKey, NewMessage, NewPairingCode, NewPairingRequest, NewProgress, NewRun, NewRuntime,
-        OutlineScope, Pagination, Pairing, PairingDecision, PairingProof, PairingRequest, RetentionLimits,
-        RetentionResult, RunCreation, RunEvents, RunFilter, RunOutline, RunRecord, RunResult, RuntimeRecord,
-        StoredCredential, SweepResult, TokenChange,
+        OutlineScope, OutputMatches, Pagination, Pairing, PairingDecision, PairingProof, PairingRequest,
+        RetentionLimits, RetentionResult, RunCreation, RunEvents, RunFilter, RunOutline, RunRecord, RunResult,
+        RuntimeRecord, StoredCredential, SweepResult, TokenChange,
+        channel::ChannelConnection,
         task::{TaskFilter, TaskPage},
     },
 };
@@ -63,8 +64,14 @@ pub enum WakeHint {
     Asked(RunId),
     /// A delivery is due.
     Deliveries,
-    /// A peer was created, changed, trusted or archived.
+    /// A peer was created, changed, trusted or archived, or the lease of a name is free again.
     Peers,
+    /// This key or session was revoked.
+    Key(KeyId),
+    /// What people of the tenant may do changed: a user, the access rules, or an agent's owner or callers.
+    Rights(TenantId),
+    /// Hints of other nodes may have been lost: anything may have changed.
+    Everything,
 }
 
 /// Receives hints right after the commit. It must not block.
@@ -128,6 +135,9 @@ pub trait Store:
     + PeerStore
     + PushStore
     + DelegationStore
+    + NotificationStore
+    + NodeStore
+    + SharedValueStore
     + Send
     + Sync
     + fmt::Debug
@@ -142,7 +152,8 @@ pub trait Store:
         None
     }
 
-    /// Registers the single listener for hints. Called once, before the first write.
+    /// Registers the single listener for hints, those of other nodes included as far as they arrive. Called once, before
+    /// the first write.
     fn on_wake(&self, listener: WakeListener);
 
     /// Succeeds if the store can write and read: something was flushed to disk a moment ago, or is now. Not logged.
@@ -161,10 +172,11 @@ pub trait Store:
 
     // --- agent accounts
 
-    /// `NameTaken` if an account of the tenant that is not archived has the name.
+    /// `NameTaken` if an account of the tenant that is not archived has the name, and `NameReserved` if the archived account
+    /// that had it last was not of the context's user, unless `archived_names` allows that.
     async fn create_account(&self, context: WriteContext, account: NewAccount) -> Result<AccountRecord>;
 
-    /// Errors, in this order: `AgentArchived`, `NameTaken`, `NotFound` for the owner. A patch without changes is logged
+    /// Errors, in this order: `AgentArchived`, `NameTaken` and `NameReserved` as above, `NotFound` for the owner. A patch without changes is logged
     /// like any other. If a private agent gets shared, or another owner, [`AccountRecord::private_until`] is the context's
     /// time.
     async fn update_account(
@@ -174,11 +186,14 @@ pub trait Store:
         patch: AccountPatch,
     ) -> Result<AccountRecord>;
 
-    /// Revokes its runtime, cancels its live runs, frees its name. Archiving again changes nothing.
+    /// Revokes its runtime, cancels its live runs, keeps its name for its user. Archiving again changes nothing.
     async fn archive_account(&self, context: WriteContext, agent: AgentRef) -> Result<AccountRecord>;
 
     /// By name, only accounts that aren't archived are found.
     async fn account(&self, tenant: TenantId, agent: AgentRef) -> Result<AccountRecord>;
+
+    /// The user of the archived account that had this name last. `None` if no archived one had it.
+    async fn last_owner_of(&self, tenant: TenantId, name: &str) -> Result<Option<Option<UserId>>>;
 
     /// Accounts that aren't archived, by name ascending, in byte order.
     async fn accounts(&self, tenant: TenantId, page: Pagination) -> Result<ListPage<AccountRecord>>;
@@ -279,14 +294,15 @@ pub trait Store:
 
     /// The pending run of the runtime's agent with the highest priority, the oldest first among equals; expired ones are
     /// passed over. `RuntimeEnded` if the runtime is not active.
-    /// `via` is the channel over which the claim is handed over (`NotFound` unless it is a connected one of the runtime).
+    /// `via` is the channel over which the claim is handed over (`NotFound` unless it is a connected one of the
+    /// runtime and this its newest connection).
     /// A run that asks for a limit which is not among those that the worker `enforces` is never claimed: it ends as one
     /// without room under its quotas does, with the code `refused` and `Sandbox::unmet` in the words of its result, and
     /// the next one is chosen.
     async fn claim(
         &self,
         runtime: RuntimeId,
-        via: Option<ChannelId>,
+        via: Option<ChannelConnection>,
         enforces: Vec<SandboxLimit>,
         lease: Duration,
         at: Timestamp,
@@ -380,6 +396,11 @@ pub trait Store:
     /// progress, but not transient thoughts, log lines and tool calls. Of each kind, at most the newest that fit on a
     /// page; chunks and progress only from among the newest events of any kind.
     async fn run_outline(&self, tenant: TenantId, run: RunId, upto: i64, shown: OutlineScope) -> Result<RunOutline>;
+
+    /// The events of the run's output (chunks, thoughts, log lines, tool calls and progress, as far as retention left them)
+    /// whose text contains the words, which are in lowercase, oldest first. A text that consecutive chunks or thoughts
+    /// make up is searched as one; a match belongs to the event that it ends in.
+    async fn output_matches(&self, tenant: TenantId, run: RunId, words: &str, limit: usize) -> Result<OutputMatches>;
 
     /// Rows after `after` that retention left, in order, as many as fit on a page.
     async fn log(&self, tenant: TenantId, after: i64, limit: usize) -> Result<LogPage>;

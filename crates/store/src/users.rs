@@ -1,13 +1,13 @@
 //! Users, and the access rules of a tenant.
 
 use async_trait::async_trait;
-use attache_protocol::{KeyId, TenantId};
+use attache_protocol::{KeyId, TenantId, UserId};
 
 use crate::{
     Result, WriteContext,
     record::{
         AuditEvent, ListPage, Pagination, StoredCredential,
-        user::{AccessRulesRecord, NewUser, UserPatch, UserRecord, UserRef},
+        user::{AccessRulesRecord, NewUser, SavedView, UserPatch, UserRecord, UserRef},
     },
 };
 
@@ -44,6 +44,16 @@ pub trait UserStore: Send + Sync {
 
     /// Users that weren't removed, by name ascending, in byte order.
     async fn users(&self, tenant: TenantId, page: Pagination) -> Result<ListPage<UserRecord>>;
+
+    /// Keeps the view under its name, in the place of the one that had the name. `NotFound` for an unknown or removed user.
+    /// Not logged.
+    async fn save_view(&self, tenant: TenantId, user: UserId, view: SavedView) -> Result<()>;
+
+    /// `NotFound` if the user, who wasn't removed, has no view with this name. Not logged.
+    async fn remove_view(&self, tenant: TenantId, user: UserId, name: &str) -> Result<()>;
+
+    /// In the order in which they were made. A removed user has none.
+    async fn saved_views(&self, tenant: TenantId, user: UserId) -> Result<Vec<SavedView>>;
 
     /// The credential of the key, whatever its secret. `None` if unknown.
     async fn key_credential(&self, key: KeyId) -> Result<Option<StoredCredential>>;

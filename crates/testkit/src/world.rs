@@ -11,7 +11,7 @@ use attache_protocol::{
         pairing::{AttachRequest, AttachResponse},
     },
 };
-use attache_store::{Store, memory::MemoryStore, sqlite::SqliteStore};
+use attache_store::{Store, memory::MemoryStore, sql::SqlStore};
 use axum::Router;
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
@@ -99,9 +99,7 @@ impl World {
         let key_file = options.data.join("admin.key");
         let store: Arc<dyn Store> = match self.engine {
             StoreEngine::Memory => Arc::new(MemoryStore::new()),
-            StoreEngine::Sqlite => {
-                Arc::new(SqliteStore::open(&data.path().join("hub.db")).expect("a new database opens"))
-            }
+            StoreEngine::Sqlite => Arc::new(SqlStore::open(&data.path().join("hub.db")).expect("a new database opens")),
         };
         let hub = Hub::start(options, store, Env::system()).await.expect("the hub starts");
         let surfaces =

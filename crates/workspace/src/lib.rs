@@ -5,6 +5,7 @@
 //!
 //! It knows nothing of hubs, agents or tasks. Who delegates what to whom is decided elsewhere.
 
+pub mod archive;
 mod chunks;
 pub mod export;
 #[cfg(all(target_os = "linux", not(attache_portable)))]
@@ -19,8 +20,10 @@ mod fs_server;
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "without the file system, not every request is used"))]
 #[cfg_attr(attache_portable, allow(dead_code, reason = "without the file system, not every request is used"))]
 mod fs_wire;
+mod merge;
 pub mod mount;
 pub mod report;
 mod sftp;
 pub mod ssh;
+pub mod staging;
 mod sync;

@@ -75,6 +75,17 @@ def test_an_agent_works_in_the_folder(daemon: DaemonClient, peer: str, site: Pat
 
 
 @mounts
+def test_changes_of_a_staged_delegation_wait(hub: Hub, daemon: DaemonClient, peer: str, site: Path) -> None:
+    done = daemon.delegate(site, peer, "echo new > index.html", staged=True)
+    staged = done.get("staged")
+    assert staged is not None and staged.get("unapplied") == 1
+    assert (site / "index.html").read_text() == "old\n"
+    environment = {"AWCP_HOME": str(Path(daemon.socket).parent)}
+    hub.attache("delegations", "apply", done["delegation_id"], **environment)
+    assert (site / "index.html").read_text() == "new\n"
+
+
+@mounts
 def test_a_delegation_that_fails_says_why(daemon: DaemonClient, peer: str, site: Path) -> None:
     with pytest.raises(sdk.DelegationFailed) as failed:
         daemon.delegate(site, peer, "echo no >&2; exit 3", access="ro", ttl=60)

@@ -195,8 +195,8 @@ export interface CallRequest {
   parent_task_run_id?: RunId | null;
   /** Files, data and links for the task, as parts of an A2A 1.0 message. */
   parts?: Array<Json> | null;
-  /** Replaces the agent's permission mode for this call. Only who may change the agent's own can choose one that isn't
-   * stricter. */
+  /** Replaces the agent's permission mode for this call. Only callers who can change the agent's own can choose one that
+   * isn't stricter. */
   permission_mode?: PermissionMode | null;
   /** Higher goes first. Default: 0. */
   priority?: number | null;
@@ -205,6 +205,8 @@ export interface CallRequest {
   task: string;
   /** How long it may take once an agent works on it. Default: the agent's or the hub's limit. */
   timeout_ms?: number | null;
+  /** Let the run work in its own git worktree. Only for callers who can change the agent, if its device supports it. */
+  worktree?: boolean;
 }
 
 /** `GET /api/a2a/result/{call_id}`. */
@@ -381,6 +383,8 @@ export interface ClaimedRun {
   epoch: number;
   /** Whether the agent's owner created it in person, not through an agent or another run. */
   for_owner?: boolean;
+  /** The session on the device that the conversation continues, if the run is `for_owner`. Otherwise, it can't be executed. */
+  host_session?: string | null;
   input: Json;
   instructions?: string | null;
   lease_expires_at: Timestamp;
@@ -396,6 +400,8 @@ export interface ClaimedRun {
   trace_id?: string | null;
   workspace_id: WorkspaceId;
   workspace_root?: string | null;
+  /** Whether it works in a git worktree of its own, on a branch of its own, instead of in the agent's folder. */
+  worktree?: boolean;
 }
 
 export interface CompleteRequest {
@@ -464,6 +470,9 @@ export type CostSource = "reported" | "estimated" | "unknown";
 export interface CreateConversationRequest {
   /** The agent it is meant for, as in a call. If the agent is private, so is the conversation, from the beginning. */
   agent_type?: string | null;
+  /** The session of that agent's host that its runs in this conversation continue: an id, or `last`. Only for the agent's
+   * owner in person. A conversation that already continues it is returned. */
+  host_session?: string | null;
   /** Any object. Its `instructions` are passed to the agents of this conversation. Its `permission_mode` applies to runs
    * for which none was chosen, if it is stricter than the agent's. */
   metadata?: Json | null;
@@ -490,6 +499,15 @@ export interface CreateKeyRequest {
   scopes?: Array<KeyScope> | null;
   /** The name or id of its user. Default: the caller's. */
   user?: string | null;
+}
+
+/** `POST /api/v1/notification-targets`. Everything it is notified of follows the rights of the key or session that creates
+ * it, and it ends with that. */
+export interface CreateNotificationTarget {
+  address: NotificationAddress;
+  choices?: NotificationChoices;
+  /** What its person calls it, for example the device's name. */
+  name: string;
 }
 
 /** A worker asks for permission for a risky step. Unknown members are ignored. */
@@ -534,8 +552,8 @@ export interface CreateRunRequest {
   input?: Json | null;
   max_attempts?: number | null;
   parent_task_run_id?: RunId | null;
-  /** Replaces the agent's permission mode for this run. Only who may change the agent's own can choose one that isn't
-   * stricter. */
+  /** Replaces the agent's permission mode for this run. Only callers who can change the agent's own can choose one that
+   * isn't stricter. */
   permission_mode?: PermissionMode | null;
   /** Higher goes first. Default: 0. */
   priority?: number | null;
@@ -545,6 +563,9 @@ export interface CreateRunRequest {
   task_type?: string | null;
   timeout_ms?: number | null;
   workspace_root?: string | null;
+  /** Let the run work in its own git worktree, on its own branch, instead of in the agent's folder. Only for callers who
+   * can change the agent, if its device supports it. */
+  worktree?: boolean;
 }
 
 /** `POST /api/v1/users`. */
@@ -654,7 +675,7 @@ export interface Delivery {
 export type DeliveryId = string;
 
 /** The event being delivered. */
-export type DeliveryKind = "run_ended" | "permission_requested" | "task_updated";
+export type DeliveryKind = "run_ended" | "permission_requested" | "task_updated" | "notification";
 
 export interface DeliveryList {
   deliveries: Array<Delivery>;
@@ -782,6 +803,9 @@ export interface HeartbeatRequest {
   agent_id?: AgentId | null;
   /** The A2A extensions the device supports. If absent, the previous list stays. */
   extensions?: Array<DeclaredExtension> | null;
+  /** The sessions that the agent's host keeps for its working folder, newest first. Kept in memory, for the agent's
+   * owner only. */
+  host_sessions?: Array<HostSession>;
   /** The runs this runtime is executing. A runtime that only supports 002 omits it. */
   running?: Array<RunId> | null;
   /** The runtime stores and uses a new token if the response offers one. */
@@ -798,6 +822,29 @@ export interface HeartbeatResponse {
   runtime_token?: string | null;
   server_time: Timestamp;
   status: Presence;
+}
+
+/** A session that the host keeps for its working folder. */
+export interface HostSession {
+  /** The shell command that continues it in a terminal of the device. */
+  command: string;
+  /** The conversation whose runs continue it. Absent for a session that was only used in a terminal. */
+  conversation_id?: ConversationId | null;
+  /** The working folder on the device. */
+  folder: string;
+  /** The host's own id for it. */
+  session_id: string;
+  /** Its name, or the beginning of its first task. */
+  title: string;
+  updated_at: Timestamp;
+}
+
+/** What the host of an agent keeps, as its device last reported. Only the agent's owner sees it. */
+export interface HostSessionList {
+  /** Newest first. */
+  host_sessions: Array<HostSession>;
+  /** When the device last reported. Absent if it has not since the hub started. */
+  reported_at?: Timestamp | null;
 }
 
 export interface HubHealth {
@@ -908,6 +955,79 @@ export type MessageRole = "user" | "agent";
 /** The response of `GET /api/v1/names`. Unknown ids are left out. */
 export interface NameList {
   names: Record<string, string>;
+}
+
+/** How to reach a target. */
+export type NotificationAddress = {
+  /** The `PushSubscription` of the browser. */
+  endpoint: string;
+  keys: WebPushKeys;
+  service: "web_push";
+} | {
+  service: "slack";
+  webhook_url: string;
+} | {
+  /** Another server of the Bot API. Default: Telegram's own. */
+  api_url?: string | null;
+  bot_token: string;
+  chat_id: number;
+  service: "telegram";
+} | {
+  secret?: string | null;
+  service: "feishu";
+  webhook_url: string;
+};
+
+/** What a target is notified of, and how. */
+export interface NotificationChoices {
+  /** Requests and questions that its person may decide or answer. Default: yes. */
+  approvals?: boolean;
+  detail?: NotificationDetail;
+  language?: NotificationLanguage;
+  /** The end of runs that its person started. */
+  runs?: boolean;
+}
+
+/** How much a notification shows to whoever looks at a locked screen. */
+export type NotificationDetail = "title" | "full";
+
+/** The language of notifications. */
+export type NotificationLanguage = "en" | "zh";
+
+/** What carries a notification. */
+export type NotificationService = "web_push" | "slack" | "telegram" | "feishu";
+
+/** Its secrets are never shown. */
+export interface NotificationTarget {
+  choices: NotificationChoices;
+  created_at: Timestamp;
+  /** Whether the caller's own session created it. */
+  current: boolean;
+  /** The key or session with whose rights it is notified, and with which it ends. */
+  key_id: KeyId;
+  name: string;
+  notification_target_id: NotificationTargetId;
+  /** Scheme, host and port. */
+  origin: string;
+  service: NotificationService;
+  user_id?: UserId | null;
+}
+
+export type NotificationTargetId = string;
+
+export interface NotificationTargetList {
+  /** In order of creation. */
+  notification_targets: Array<NotificationTarget>;
+  /** The hub's public key for Web Push, base64url without padding: the `applicationServerKey` of a subscription. */
+  web_push_key: string;
+}
+
+/** The result of `POST /api/v1/notification-targets/{target}/test`. */
+export interface NotificationTest {
+  delivered: boolean;
+  error?: string | null;
+  /** The service's HTTP status. */
+  status?: number | null;
 }
 
 /** What becomes of a run when the model account of its agent reaches a usage limit. */
@@ -1266,6 +1386,8 @@ export interface Run {
   /** What it waits for. Only when reading a single run, not in lists. */
   waits_for?: PendingQuestion | null;
   workspace_id: WorkspaceId;
+  /** Whether it works in a git worktree of its own, on a branch of its own, instead of in the agent's folder. */
+  worktree?: boolean;
 }
 
 /** 409: includes the run's current state. */
@@ -1350,7 +1472,7 @@ export interface Skill {
 }
 
 /** Whether the hub can store data now. */
-export type Storage = "ok" | "disk_low" | "disk_full" | "read_only" | "failed" | "slow";
+export type Storage = "ok" | "disk_low" | "disk_full" | "read_only" | "failed" | "slow" | "unreachable" | "served_elsewhere";
 
 export type Timestamp = string;
 
@@ -1385,6 +1507,11 @@ export interface Tunnel {
 }
 
 export type TunnelId = string;
+
+/** `PATCH /api/v1/notification-targets/{target}`. */
+export interface UpdateNotificationTarget {
+  choices: NotificationChoices;
+}
 
 /** `PATCH /api/v1/users/{user}`. Absent members stay unchanged. */
 export interface UpdateUserRequest {
@@ -1469,6 +1596,12 @@ export interface UserList {
 
 /** Why a running run is paused. An approval takes precedence over input, because it is more urgent. */
 export type WaitReason = "input" | "approval";
+
+/** The browser's half of the encryption, base64url without padding. */
+export interface WebPushKeys {
+  auth: string;
+  p256dh: string;
+}
 
 export type WorkerRequestId = string;
 
@@ -1569,6 +1702,13 @@ export interface Operations {
     };
     body: AccountRequest;
     response: Account;
+  };
+  /** List the sessions that an agent's host keeps for its working folder, newest first */
+  "GET /api/v1/agent-accounts/{agent}/host-sessions": {
+    path: {
+      agent: string;
+    };
+    response: HostSessionList;
   };
   /** Create a pairing code for an agent; only this response contains it */
   "POST /api/v1/agent-accounts/{agent}/pairing-codes": {
@@ -1853,6 +1993,37 @@ export interface Operations {
     };
     response: NameList;
   };
+  /** List the caller's notification targets, in order of creation */
+  "GET /api/v1/notification-targets": {
+    response: NotificationTargetList;
+  };
+  /** Add a notification target */
+  "POST /api/v1/notification-targets": {
+    body: CreateNotificationTarget;
+    response: NotificationTarget;
+  };
+  /** Remove a notification target */
+  "DELETE /api/v1/notification-targets/{target}": {
+    path: {
+      target: string;
+    };
+    response: undefined;
+  };
+  /** Change what a target is notified of */
+  "PATCH /api/v1/notification-targets/{target}": {
+    path: {
+      target: string;
+    };
+    body: UpdateNotificationTarget;
+    response: NotificationTarget;
+  };
+  /** Send a test to a target, and return what its service said */
+  "POST /api/v1/notification-targets/{target}/test": {
+    path: {
+      target: string;
+    };
+    response: NotificationTest;
+  };
   /** Read this document */
   "GET /api/v1/openapi.json": {
     response: Json;
@@ -1968,9 +2139,14 @@ export interface Operations {
       waiting?: boolean;
       /** Only runs created at this time or later. */
       since?: Timestamp;
+      /** Only runs created before this time. */
+      before?: Timestamp;
+      /** Only runs that cost at least this many dollars. */
+      min_cost_usd?: number;
       /** Only runs created by this person or agent, by name or id. */
       caller?: string;
-      /** Only runs whose task, id or agent's name contains this text, ignoring case. */
+      /** Only runs whose task, id, agent's name or caller contains this text, ignoring case. Of a task, the first 16 KiB
+       * are searched. */
       text?: string;
       limit?: number;
       cursor?: string;

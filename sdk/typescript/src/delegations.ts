@@ -20,6 +20,18 @@ export interface DelegateOptions extends RequestOptions {
   exclude?: string[];
   /** A file with the key for the agent, if policy.toml names none. */
   key_file?: string;
+  /** The agent works in a copy, and a person applies its changes: `attache delegations apply`. */
+  staged?: boolean;
+}
+
+/** The copy that the agent of a staged delegation works in. */
+export interface StagedCopyStatus {
+  /** Changed paths that are neither applied nor discarded. */
+  unapplied: number;
+  bytes: number;
+  kept_until?: string | null;
+  warned_at?: string | null;
+  removed_at?: string | null;
 }
 
 export interface Delegation {
@@ -44,6 +56,7 @@ export interface Delegation {
   revision: number;
   result?: DelegationOutcome | null;
   changes?: FolderChanges | null;
+  staged?: StagedCopyStatus | null;
 }
 
 export interface RevertResult {

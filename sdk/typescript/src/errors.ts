@@ -103,6 +103,8 @@ const NOTHING_STORED = new Set([
   "disk_full",
   "read_only",
   "storage_failed",
+  "database_unreachable",
+  "served_elsewhere",
   "too_many_requests",
 ]);
 

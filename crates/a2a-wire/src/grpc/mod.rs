@@ -22,8 +22,10 @@ mod shared;
 mod v03_conversion;
 mod v1_conversion;
 mod value;
+mod weight;
 
 pub use exact_json::EXACT;
+pub use weight::{Malformed, decoded_weight};
 
 use attache_protocol::{Json, Timestamp};
 use prost_types::Struct;

@@ -124,7 +124,9 @@ impl PeerBridge {
         let standing = Arc::new(watch::Sender::new(standing));
         let worker = PeerAgent::new(standing.clone(), self.notices.clone(), self.hub.clone(), read_at);
         match self.hub.host_here(outside.tenant, outside.agent, worker).await {
-            Ok(hosted) => {
+            // Another node of the hub works for it.
+            Ok(None) => {}
+            Ok(Some(hosted)) => {
                 self.hosts.insert(outside.agent, PeerWorker { hosted, standing, known, read_at });
             }
             Err(error) => tracing::warn!(agent.id = %outside.agent, %error, "can't use an outside agent"),

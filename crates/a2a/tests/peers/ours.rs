@@ -13,7 +13,7 @@ use attache_protocol::{
         run::{CreateRunRequest, Run},
     },
 };
-use attache_store::sqlite::SqliteStore;
+use attache_store::sql::SqlStore;
 use attache_testkit::{FaultyProxy, ProxyFaults};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -90,7 +90,7 @@ impl OwnHubPeer {
         options.disk_reserve = Some(0);
         tune(&mut options);
         let key_file = options.data.join("admin.key");
-        let store = SqliteStore::open(&data.path().join("hub.db")).unwrap();
+        let store = SqlStore::open(&data.path().join("hub.db")).unwrap();
         let hub = Hub::start(options, Arc::new(store), Env::system()).await.unwrap();
         let routes = router(hub.clone()).merge(attache_a2a::router(hub.clone()));
         let (stop, stopped) = oneshot::channel::<()>();

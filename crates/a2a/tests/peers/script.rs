@@ -50,6 +50,8 @@ pub(super) enum PeerBehavior {
     Down,
     /// It does what it is sent, and the answer is lost.
     LosesReplies,
+    /// It gives its tasks ids that are longer than a database can index.
+    Verbose,
     /// It knows no task.
     Forgets,
     /// It does what it is sent, and answers as some servers really do: no zone, no context, no ids.
@@ -181,7 +183,11 @@ fn rpc(version: &str, inner: &mut ScriptedPeerState, body: &Bytes) -> Response {
                 PeerBehavior::Stumbles => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
                 PeerBehavior::Mumbles => Ok(Json::from_text(r#"{"task":{"id":7}}"#).unwrap()),
                 PeerBehavior::Sloppy => Ok(sloppy(is_new, &made.id)),
-                PeerBehavior::Good | PeerBehavior::Down | PeerBehavior::LosesReplies | PeerBehavior::Forgets => {
+                PeerBehavior::Good
+                | PeerBehavior::Down
+                | PeerBehavior::LosesReplies
+                | PeerBehavior::Verbose
+                | PeerBehavior::Forgets => {
                     Ok(if is_new { Json::of(&SendMessageResponse::Task(made)) } else { task(made) })
                 }
             }
@@ -216,7 +222,8 @@ fn begin(inner: &mut ScriptedPeerState, sent: SendMessage) -> Task {
     if let Some(known) = sent.message.task_id.as_ref().and_then(|id| inner.tasks.get(id)) {
         return known.clone();
     }
-    let id = format!("theirs-{}", inner.sent.len());
+    let more = if inner.mood == PeerBehavior::Verbose { 20_000 } else { 0 };
+    let id = format!("theirs-{}{}", inner.sent.len(), "x".repeat(more));
     let status = TaskStatus { state: TaskState::TaskStateWorking, message: None, timestamp: None };
     let history = Some(vec![sent.message]);
     let task = Task { id, context_id: "ctx".to_owned(), status, artifacts: None, history, metadata: None };

@@ -109,6 +109,16 @@ async fn an_answer_that_cannot_be_read_is_told_as_what_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_id_that_is_too_long_is_refused_with_a_reason() {
+    let (script, ours) = both("1.0").await;
+    script.mood(PeerBehavior::Verbose);
+    let run = ours.run("outside", json!({"text": "hello"})).await;
+    let ended = ours.ended(run).await;
+    let error = result(&ended)["error"].as_str().unwrap().to_owned();
+    assert!(ended.status == RunStatus::Failed && error.contains("longer than 1 KiB"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_that_the_agent_forgot_is_lost_and_not_sent_again() {
     let (script, ours) = both("1.0").await;
     let run = ours.run("outside", json!({"text": "hello"})).await;

@@ -143,6 +143,12 @@ async fn ask_new(client: &TestClient, ask: TestOperation) -> Result<TestAnswer, 
     }
 }
 
+/// Sends a message that no caller of ours would send.
+pub async fn send_as_it_is(client: &TestClient, message: v1::SendMessageRequest) -> Result<(), SpokenRefusal> {
+    let mut grpc = A2aServiceClient::with_origin(channel(), client.url.parse().unwrap());
+    grpc.send_message(request(client, message)).await.map(drop).map_err(refusal)
+}
+
 async fn ask_old(client: &TestClient, ask: TestOperation) -> Result<TestAnswer, SpokenRefusal> {
     let mut grpc = OldClient::with_origin(channel(), client.url.parse().unwrap());
     match ask {

@@ -9,7 +9,11 @@ mod conformance;
 mod exec;
 mod shell;
 
-use std::{fmt, io, marker::PhantomData, path::PathBuf};
+use std::{
+    fmt, io,
+    marker::PhantomData,
+    path::{Path, PathBuf},
+};
 
 use attache_os::confined::ConfinedFolder;
 use attache_protocol::{
@@ -18,8 +22,10 @@ use attache_protocol::{
     wire::{
         adapter::{ATTACHMENT_FOLDER, HostInfo, RunTask, TaskOutput, TaskReply},
         awcp,
+        host_session::{HostSession, MAX_SESSIONS, resume_command},
     },
 };
+use attache_workspace::report::git::worktree::WorktreeAccess;
 use futures_util::{FutureExt as _, future::BoxFuture};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
@@ -29,7 +35,8 @@ pub use self::{
     exec::ExecDriver, shell::ShellDriver,
 };
 use crate::{
-    AdapterWalls, Asker, Environment, EventSink, HostSetup, SandboxLimit, attachment::Attachment, host::limits,
+    AdapterWalls, Asker, Environment, EventSink, HostMemory, HostSetup, KeptSession, SandboxLimit, SessionChoice,
+    attachment::Attachment, host::limits,
 };
 
 /// Drives one kind of agent. Gets one run at a time, unless the adapter is configured for more.
@@ -46,6 +53,16 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// Whether its agent can be made to get its plan approved before it changes anything ([`DriverRun::plans_first`]).
     fn plans(&self) -> bool {
         false
+    }
+
+    /// Whether its agent keeps sessions that a run can continue ([`RunTask::host_session`]).
+    fn continues_sessions(&self) -> bool {
+        false
+    }
+
+    /// The sessions that its agent keeps for this folder, newest first. Reads files, so it must not run on the executor.
+    fn sessions(&self, _environment: &Environment, _folder: &Path) -> Vec<HostSession> {
+        Vec::new()
     }
 
     /// Whether its agent accepts unsolicited input from the caller while it works (see [`Asker::next_unsolicited`]).
@@ -92,6 +109,8 @@ pub struct DriverRun {
     pub hidden: Vec<PathBuf>,
     /// The walls of this machine, for a driver that runs inside them.
     pub walls: Option<AdapterWalls>,
+    /// What git needs of the repository, if the folder is a worktree of the run's own.
+    pub worktree: Option<WorktreeAccess>,
     pub env: Env,
     pub events: EventSink,
     /// For asking people for approval, or the caller for input.
@@ -103,6 +122,14 @@ pub struct DriverRun {
 pub trait HostDialect: fmt::Debug + Send + Sync + 'static {
     /// See [`Driver::plans`].
     const PLANS: bool = false;
+
+    /// The shell command that continues a session in a terminal, up to its id. `None` if runs can't continue sessions.
+    const RESUME: Option<&str> = None;
+
+    /// The sessions that the host keeps for this folder, which is named without links, newest first.
+    fn kept_sessions(_environment: &Environment, _folder: &Path, _choice: SessionChoice<'_>) -> Vec<KeptSession> {
+        Vec::new()
+    }
 
     /// See [`Driver::run`]. `Err` if the run could not start.
     fn run(setup: HostSetup, job: DriverRun) -> impl Future<Output = Result<TaskReply, TaskReply>> + Send + 'static;
@@ -153,6 +180,26 @@ impl<D: HostDialect> Driver for HostDriver<D> {
         D::PLANS
     }
 
+    fn continues_sessions(&self) -> bool {
+        D::RESUME.is_some() && self.setup.memory != HostMemory::Stateless
+    }
+
+    fn sessions(&self, environment: &Environment, folder: &Path) -> Vec<HostSession> {
+        let Some(resume) = D::RESUME.filter(|_| self.continues_sessions()) else { return Vec::new() };
+        let Some(shown) = folder.to_str() else { return Vec::new() };
+        let conversations = self.setup.memory.conversations(&self.setup);
+        let kept = D::kept_sessions(environment, folder, SessionChoice::Newest(MAX_SESSIONS));
+        let session = |KeptSession { id, title, updated_at }: KeptSession| HostSession {
+            conversation_id: conversations.get(&id).copied(),
+            command: resume_command(shown, resume, &id),
+            session_id: id,
+            title,
+            updated_at,
+            folder: shown.to_owned(),
+        };
+        kept.into_iter().map(session).filter(HostSession::is_plain).collect()
+    }
+
     fn runs_inside_walls(&self) -> bool {
         self.setup.needs.is_some()
     }
@@ -199,6 +246,15 @@ impl DriverRun {
             return Err(io::Error::other(why));
         }
         Ok(real)
+    }
+
+    /// The folders in which runs of this device work, this one's first. Whoever lets an agent work in a home folder as a
+    /// whole has every program of theirs in it.
+    pub(crate) fn worked_in(&self) -> Vec<PathBuf> {
+        let others = self.walls.as_ref().map(|walls| (walls.others.0)()).unwrap_or_default();
+        let home = self.environment.get("HOME").map(Path::new);
+        let is_part = |folder: &PathBuf| !home.is_some_and(|home| home.starts_with(folder));
+        std::iter::once(self.cwd.clone()).chain(others).filter(is_part).collect()
     }
 
     /// The working folder with symlinks resolved, because hosts compare paths as strings.

@@ -2,15 +2,16 @@
 
 use std::{
     collections::VecDeque,
+    ffi::OsStr,
     fs,
-    os::unix::fs::MetadataExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Component, Path, PathBuf},
 };
 
 use attache_os::small_file;
 use attache_protocol::autorun;
 
-use crate::repository::{MAX_POINTER, named_repository};
+use crate::repository::{common_folder, named_repository};
 
 /// How many files of settings are looked at, and how large they can be.
 const MAX_SETTINGS: usize = 64;
@@ -49,8 +50,7 @@ fn is_named_by_git(home: Option<&Path>, file: &Path) -> bool {
         let git = folder.join(".git");
         let git = if git.is_dir() { git } else { named_repository(&git)? };
         // Of a linked working tree, the settings are somewhere else.
-        let shared = small_file::read(&git.join("commondir"), MAX_POINTER).ok();
-        let shared = shared.map_or_else(|| git.clone(), |shared| git.join(shared.trim_end()));
+        let shared = common_folder(&git).unwrap_or_else(|| git.clone());
         let settings = [shared.join("config"), git.join("config.worktree")];
         Some(is_named_by_settings(home, file, [folder, &git], VecDeque::from(settings)))
     };
@@ -70,13 +70,21 @@ fn is_named_by_settings(
 ) -> bool {
     for _ in 0..MAX_SETTINGS {
         let Some(at) = settings.pop_front() else { return false };
-        let Ok(text) = small_file::read(&at, MAX_SETTINGS_SIZE) else { continue };
-        for (key, value) in text.lines().filter_map(|line| line.split_once('=')) {
+        // Git follows links, and names need not be UTF-8.
+        let Some(real_at) = at.canonicalize().ok().filter(|at| at.is_file()) else { continue };
+        // What can't be looked at may name anything.
+        let Ok(text) = small_file::read_bytes(&real_at, MAX_SETTINGS_SIZE) else { return true };
+        for line in text.split(|byte| *byte == b'\n') {
+            let Some(end) = line.iter().position(|byte| *byte == b'=') else { continue };
+            let key = String::from_utf8_lossy(&line[..end]);
             // The header of a section can be on the same line.
-            let key = key.rsplit(']').next().unwrap_or(key).trim().to_ascii_lowercase();
-            for word in value.split([' ', '\t', '"', '\'', '!', ';']).filter(|word| !word.is_empty()) {
-                let in_home = word.strip_prefix("~/").zip(home).map(|(rest, home)| home.join(rest));
-                if in_home.is_none() && word.starts_with('~') && matches!(&*key, "path" | "hookspath") {
+            let key = key.rsplit(']').next().unwrap_or(&key).trim().to_ascii_lowercase();
+            let words = line[end + 1..].split(|byte| b" \t\r\"'!;".contains(byte)).filter(|word| !word.is_empty());
+            for word in words {
+                let is_in_a_home = word.starts_with(b"~");
+                let word = Path::new(OsStr::from_bytes(word));
+                let in_home = word.strip_prefix("~").ok().zip(home).map(|(rest, home)| home.join(rest));
+                if in_home.is_none() && is_in_a_home && matches!(&*key, "path" | "hookspath") {
                     // Where that leads only git knows.
                     return true;
                 }
@@ -181,6 +189,20 @@ mod tests {
         assert!(is_at_home("src/a.rs") && is_at_home("new.ini"));
         fs::write(at(".git/config"), "[include]\n\tpath = ~ann/team.ini\n").unwrap();
         assert!(!is_at_home("new.ini"), "only git knows where that leads");
+        // Settings that aren't text, name a file through a name that isn't, or can't be read, are obeyed by git all the same.
+        let odd = folder.path().join(OsStr::from_bytes(b"odd\xff"));
+        symlink(at("src"), &odd).unwrap();
+        let settings =
+            [&b"# \xff\n[core]\n\thooksPath = tools/hooks\n\tpager = "[..], odd.as_os_str().as_bytes(), b"/a.rs\n"];
+        fs::write(at(".git/config"), settings.concat()).unwrap();
+        assert!(!is("tools/hooks/pre-commit") && !is("src/a.rs") && is("new.ini"));
+        fs::rename(at(".git/config"), at(".git/real")).unwrap();
+        symlink("real", at(".git/config")).unwrap();
+        assert!(!is("tools/hooks/pre-commit") && is("new.ini"));
+        fs::remove_file(at(".git/config")).unwrap();
+        fs::File::create(at(".git/config")).unwrap().set_len(MAX_SETTINGS_SIZE + 1).unwrap();
+        assert!(!is("new.ini"));
+        fs::remove_file(at(".git/config")).unwrap();
         let two = ["new.txt", "out/x"].map(|path| at(path).display().to_string());
         assert!(!are_ordinary(folder.path(), &two));
         assert!(!are_ordinary(folder.path(), &[]));

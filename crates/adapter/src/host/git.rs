@@ -18,12 +18,12 @@ use std::{
 use rustix::process::Pid;
 use tokio::{io::AsyncReadExt as _, process::Command, time::timeout};
 
-use attache_os::{process_tree, small_file};
+use attache_os::{process_tree, program, small_file};
 
 use crate::{
     DriverRun,
     process::command_for_run,
-    repository::{MAX_POINTER, named_repository},
+    repository::{MAX_POINTER, common_folder, named_repository},
 };
 
 use super::git_settings::{HarmlessValue, harmless_value};
@@ -141,6 +141,7 @@ fn includes_are_settled(listed: &[ListedSetting], cwd: &Path) -> bool {
     let is_include = |key: &str| key == "include.path" || key.starts_with("includeif.");
     let mut included = listed.iter().filter(|it| it.scope == SettingScope::Repository && is_include(&it.key));
     let top = cwd.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok()).unwrap_or(cwd);
+    let others = working_trees(&top.join(".git"));
     included.all(|ListedSetting { origin, value, .. }| {
         if value.starts_with("~/") {
             return true;
@@ -152,8 +153,19 @@ fn includes_are_settled(listed: &[ListedSetting], cwd: &Path) -> bool {
         let path = written.canonicalize().unwrap_or_else(|_| without_dots(&written));
         let real_top = top.canonicalize().unwrap_or_else(|_| top.to_owned());
         let is_inside = |top: &Path| path.starts_with(top) && !path.starts_with(top.join(".git"));
-        !is_inside(&real_top) && !is_inside(top)
+        !is_inside(&real_top) && !is_inside(top) && !others.iter().any(|top| is_inside(top))
     })
+}
+
+/// The other working trees of a linked one's repository. Other runs may work in them.
+fn working_trees(git: &Path) -> Vec<PathBuf> {
+    let own = named_repository(git).unwrap_or_else(|| git.to_owned());
+    let common = common_folder(&own).unwrap_or(own);
+    let common = common.canonicalize().unwrap_or(common);
+    let linked = std::fs::read_dir(common.join("worktrees")).into_iter().flatten().flatten();
+    let files = linked.filter_map(|entry| small_file::read_bytes(&entry.path().join("gitdir"), MAX_POINTER).ok());
+    let files = files.map(|text| PathBuf::from(OsStr::from_bytes(text.trim_ascii_end()))).chain([common]);
+    files.filter_map(|git| git.parent()?.canonicalize().ok()).collect()
 }
 
 /// Of a file that isn't there.
@@ -176,15 +188,22 @@ fn has_remote_files(folder: &Path) -> bool {
         return false;
     };
     let own = named_repository(&git).unwrap_or(git);
-    let common = small_file::read(&own.join("commondir"), MAX_POINTER).ok().map(|text| own.join(text.trim_end()));
+    let common = common_folder(&own);
     let is_filled = |folder: PathBuf| std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
     let mut homes = std::iter::once(own).chain(common);
     homes.any(|home| ["remotes", "branches"].iter().any(|name| is_filled(home.join(name))))
 }
 
-/// Listing executes nothing. Without git, there is nothing to list.
+/// Listing executes nothing. It is the system's git that lists, for any program that a run calls so. Without git, there is
+/// nothing to list.
 async fn print(job: &DriverRun, arguments: &[impl AsRef<OsStr>]) -> Option<Vec<u8>> {
-    let mut command: Command = command_for_run("git".as_ref(), job);
+    let Some(git) = program::find("git") else {
+        let search_path = job.environment.get("PATH").cloned().unwrap_or_default();
+        let is_elsewhere = std::env::split_paths(&search_path).any(|folder| job.cwd.join(folder).join("git").is_file());
+        return (!is_elsewhere).then(Vec::new);
+    };
+    let mut command: Command = command_for_run(git.as_os_str(), job);
+    command.env("PATH", program::SYSTEM_PATH);
     command.args(["config", "--list", "--null", "--includes"]).args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let Ok(mut child) = process_tree::start(&mut command) else { return Some(Vec::new()) };
@@ -433,6 +452,31 @@ mod tests {
             assert!(is_settled(SettingScope::Repository, "include.path", value), "{value}");
         }
         assert!(is_settled(SettingScope::Repository, "user.name", "../inc"));
+    }
+
+    /// Another run may work there.
+    #[test]
+    fn what_is_in_another_working_tree_is_not_included() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        for path in ["main/.git/worktrees/run", "main/.git/worktrees/third", "run", "third", "elsewhere"] {
+            std::fs::create_dir_all(root.join(path)).unwrap();
+        }
+        let admin = root.join("main/.git/worktrees");
+        std::fs::write(root.join("run/.git"), format!("gitdir: {}\n", admin.join("run").display())).unwrap();
+        std::fs::write(admin.join("run/commondir"), "../..\n").unwrap();
+        std::fs::write(admin.join("third/gitdir"), format!("{}\n", root.join("third/.git").display())).unwrap();
+        let is_settled = |value: &str| {
+            let (key, origin) = ("include.path".to_owned(), root.join("main/.git/config"));
+            let setting = ListedSetting { scope: SettingScope::Repository, origin, key, value: value.to_owned() };
+            includes_are_settled(&[setting], &root.join("run"))
+        };
+        for value in ["../team.ini", "../../third/team.ini", "../../run/team.ini"] {
+            assert!(!is_settled(value), "{value}");
+        }
+        for value in ["more", "../../elsewhere/team.ini"] {
+            assert!(is_settled(value), "{value}");
+        }
     }
 
     #[test]

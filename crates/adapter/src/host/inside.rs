@@ -2,14 +2,14 @@
 
 use std::{
     collections::BTreeSet,
-    env, io,
+    io,
     os::{fd::OwnedFd, unix::net::UnixStream},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
 use attache_client::egress::{AllowedHost, EgressProxy, TargetTraffic};
-use attache_os::small_file;
+use attache_os::{program, small_file};
 use attache_sandbox::{FileView, NetworkAccess, Walls};
 use serde::Deserialize;
 use tokio::task::JoinHandle;
@@ -19,6 +19,7 @@ use crate::{
     placed_files::PlacedFiles,
     repository::{GuardedRepository, MAX_POINTER},
     scratch::ScratchFolder,
+    worktree,
 };
 
 use super::{
@@ -144,6 +145,7 @@ impl HostEnclosure {
         if walls.files == FileView::Declared {
             declare(&mut walls, setup, needs, job);
         }
+        worktree::open(&mut walls, job);
         let copies = ScratchFolder::create(&job.scratch, &job.env)?;
         let logins = match (walls.files, own.launcher.has_namespaces()) {
             (FileView::All, _) => Vec::new(),
@@ -250,21 +252,33 @@ fn allowed_hosts(needs: &HostNeeds, job: &DriverRun) -> Vec<AllowedHost> {
 }
 
 /// Shows the toolchains of the user: the folders in `PATH`, and those that toolchains have in a home folder, of which
-/// nothing else is there.
-pub(crate) fn show_toolchains(walls: &mut Walls, environment: &Environment) {
+/// nothing else is there. What is where runs work is left to [`keep_sound`], and says nothing about what else to show.
+pub(crate) fn show_toolchains(walls: &mut Walls, environment: &Environment, worked_in: &[PathBuf]) {
     let home = home(environment);
     let tools = home.iter().flat_map(|home| TOOLS.iter().map(|tool| home.join(tool)));
-    let read = path_folders(environment).into_iter().flat_map(whole_toolchain).chain(tools);
+    let folders = path_folders(environment, worked_in).into_iter();
+    let read = folders.flat_map(|folder| whole_toolchain(folder, worked_in)).chain(tools);
     walls.read.extend(read.filter(|path| can_be_shown(path, home.as_deref())));
     walls.private.extend(home);
 }
 
+/// Leaves out what leads through a folder in which runs work: a run could put a link there to whatever the next one should
+/// see. The run's own folder is shown anyway.
+pub(crate) fn keep_sound(walls: &mut Walls, worked_in: &[PathBuf]) {
+    walls.read.retain(|path| !program::leads_into(path, worked_in));
+}
+
+/// The folders in which this run and others work, whatever else is in them.
+pub(crate) fn all_worked_in(walls: &Walls, job: &DriverRun) -> Vec<PathBuf> {
+    std::iter::once(walls.cwd.clone()).chain(job.worked_in()).collect()
+}
+
 /// The whole toolchain of a folder in `PATH`, wherever it is installed. A virtual environment of Python comes with the
 /// Python it was made from.
-fn whole_toolchain(folder: PathBuf) -> Vec<PathBuf> {
+fn whole_toolchain(folder: PathBuf, worked_in: &[PathBuf]) -> Vec<PathBuf> {
     let environment = folder.parent().filter(|parent| parent.join("pyvenv.cfg").is_file());
     let whole = folder.ancestors().find(|folder| TOOLS.iter().any(|tool| folder.ends_with(tool)));
-    let base = environment.and_then(base_python);
+    let base = environment.and_then(|environment| base_python(environment, worked_in));
     let whole = environment.or(whole).map_or_else(|| folder.clone(), Path::to_owned);
     std::iter::once(whole).chain(base).collect()
 }
@@ -278,9 +292,9 @@ fn home(environment: &Environment) -> Option<PathBuf> {
     environment.get("HOME").map(PathBuf::from).and_then(|home| home.canonicalize().ok())
 }
 
-fn path_folders(environment: &Environment) -> Vec<PathBuf> {
+fn path_folders(environment: &Environment, worked_in: &[PathBuf]) -> Vec<PathBuf> {
     let path = environment.get("PATH").cloned().unwrap_or_default();
-    env::split_paths(&path).filter(|folder| folder.is_absolute()).collect()
+    program::sound_folders(&path, worked_in).collect()
 }
 
 /// Where the host's files of these names are.
@@ -310,34 +324,37 @@ fn copied(logins: &[PathBuf], folder: &ScratchFolder) -> io::Result<Vec<LoginCop
 fn declare(walls: &mut Walls, setup: &HostSetup, needs: &HostNeeds, job: &DriverRun) {
     let home = home(&job.environment);
     let folder = setup.folder.path(job, home.as_deref());
-    show_toolchains(walls, &job.environment);
-    let mut read = installation(Path::new(&setup.program), &path_folders(&job.environment));
+    let worked_in = all_worked_in(walls, job);
+    show_toolchains(walls, &job.environment, &worked_in);
+    let mut read = installation(Path::new(&setup.program), &path_folders(&job.environment, &worked_in), &worked_in);
     read.extend(places(setup, job, &needs.reads));
     walls.read.extend(read.into_iter().filter(|path| can_be_shown(path, home.as_deref())));
+    keep_sound(walls, &worked_in);
     let is_elsewhere = |folder: &PathBuf| !home.as_ref().is_some_and(|home| folder.starts_with(home));
     walls.private.extend(folder.filter(is_elsewhere));
 }
 
 /// Where a program is installed: its file, and the folder with everything that came with it.
-fn installation(program: &Path, folders: &[PathBuf]) -> Vec<PathBuf> {
+fn installation(program: &Path, folders: &[PathBuf], worked_in: &[PathBuf]) -> Vec<PathBuf> {
     let found = if program.components().count() > 1 {
         Some(program.to_owned())
     } else {
         folders.iter().map(|folder| folder.join(program)).find(|path| path.is_file())
     };
-    let Some(found) = found else { return Vec::new() };
+    let Some(found) = found.filter(|found| !program::leads_into(found, worked_in)) else { return Vec::new() };
     let Ok(file) = found.canonicalize() else { return vec![found] };
     let packages = file.ancestors().filter(|folder| folder.ends_with("node_modules")).last();
     let environment = file.ancestors().find(|folder| folder.join("pyvenv.cfg").is_file());
-    let python = environment.and_then(base_python);
+    let python = environment.and_then(|environment| base_python(environment, worked_in));
     let whole = packages.or(environment).map(Path::to_owned);
     [Some(found), whole.or(Some(file)), python].into_iter().flatten().collect()
 }
 
-/// The Python that a virtual environment was made from. Whoever can write to the environment must not choose what is shown,
-/// so there has to be a Python.
-fn base_python(environment: &Path) -> Option<PathBuf> {
-    let text = small_file::read(&environment.join("pyvenv.cfg"), MAX_POINTER).ok()?;
+/// The Python that a virtual environment was made from. Whoever can write to the environment must not choose what is shown:
+/// one where runs work isn't asked, and there has to be a Python.
+fn base_python(environment: &Path, worked_in: &[PathBuf]) -> Option<PathBuf> {
+    let file = Some(environment.join("pyvenv.cfg")).filter(|file| !program::leads_into(file, worked_in))?;
+    let text = small_file::read(&file, MAX_POINTER).ok()?;
     let programs = text.lines().find_map(|line| line.strip_prefix("home")?.trim_start().strip_prefix('='))?;
     let programs = Path::new(programs.trim());
     let is_python = programs.is_absolute() && programs.join("python3").is_file();
@@ -365,7 +382,7 @@ impl TryFrom<String> for AllowedHostName {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{env, fs};
 
     use super::*;
 
@@ -385,15 +402,78 @@ mod tests {
         made_from("python/bin").unwrap();
         std::os::unix::fs::symlink("../lib/node_modules/@x/host/bin/cli.js", at("bin/host")).unwrap();
         let folders = [at("bin"), at("venv/bin"), at("plain")];
-        let found = |program: &str| installation(Path::new(program), &folders);
+        let found = |program: &str| installation(Path::new(program), &folders, &[]);
         assert_eq!(found("host"), [at("bin/host"), at("lib/node_modules")]);
         assert_eq!(found("hermes"), [at("venv/bin/hermes"), at("venv"), at("python")]);
         assert_eq!(found("tool"), [at("plain/tool"), at("plain/tool")]);
         assert_eq!(found("absent"), Vec::<PathBuf>::new());
-        assert_eq!(whole_toolchain(at("venv/bin")), [at("venv"), at("python")]);
-        assert_eq!(whole_toolchain(at(".nvm/versions/bin")), [at(".nvm")]);
-        assert_eq!(whole_toolchain(at("plain")), [at("plain")]);
+        assert_eq!(whole_toolchain(at("venv/bin"), &[]), [at("venv"), at("python")]);
+        assert_eq!(whole_toolchain(at(".nvm/versions/bin"), &[]), [at(".nvm")]);
+        assert_eq!(whole_toolchain(at("plain"), &[]), [at("plain")]);
         made_from("mine/keys").unwrap();
-        assert_eq!(whole_toolchain(at("venv/bin")), [at("venv")]);
+        assert_eq!(whole_toolchain(at("venv/bin"), &[]), [at("venv")]);
+    }
+
+    /// A run in `work` replaces its Python environment, to see a folder of the home folder in the next run.
+    #[test]
+    fn no_run_chooses_what_the_next_one_sees() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        let at = |path: &str| root.join(path);
+        for folder in ["work/.venv/bin", "work/.venv2", "home/keys/bin", "home/keys/p/bin", "base/bin", "tools/bin"] {
+            fs::create_dir_all(at(folder)).unwrap();
+        }
+        for file in ["home/keys/bin/python3", "base/bin/python3", "work/.venv/bin/host"] {
+            fs::write(at(file), "").unwrap();
+        }
+        fs::write(at("tools/pyvenv.cfg"), format!("home = {}\n", at("base/bin").display())).unwrap();
+        let link = |to: &str, from: &str| std::os::unix::fs::symlink(at(to), at(from)).unwrap();
+        link("work/.venv", "way-in");
+        link("home/keys", "work/.venv2/bin");
+        link("home/keys/bin/python3", "work/agent");
+        let path = ["work/.venv/bin", "way-in/bin", "work/.venv2/bin", "tools/bin"].map(at);
+        let path = env::join_paths(path).unwrap().into_string().unwrap();
+        let environment = Environment::default().with("PATH", path).with("HOME", at("home"));
+        for home in ["home/keys/bin", "work/l/../../home/keys/bin"] {
+            fs::write(at("work/.venv/pyvenv.cfg"), format!("home = {}\n", at(home).display())).unwrap();
+            let mut walls = Walls::open(at("work"));
+            show_toolchains(&mut walls, &environment, &[at("work")]);
+            walls.read.push(at("work/agent"));
+            keep_sound(&mut walls, &[at("work")]);
+            assert_eq!(walls.read, [at("tools"), at("base")]);
+        }
+        let host = |name: &str| installation(&at(name), &[], &[at("work")]);
+        assert_eq!(host("work/.venv/bin/host"), Vec::<PathBuf>::new());
+        assert_eq!(host("way-in/bin/host"), Vec::<PathBuf>::new());
+    }
+
+    /// A run changes the environment of its folder, and the next one would see what it wants.
+    #[test]
+    fn nothing_in_the_working_folder_decides_what_is_shown() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        let at = |path: &str| root.join(path);
+        for folder in ["work/.venv", "work/own/bin", "keys/bin", "tools", "bin"] {
+            fs::create_dir_all(at(folder)).unwrap();
+        }
+        fs::write(at("keys/bin/python3"), "").unwrap();
+        fs::write(at("work/own/pyvenv.cfg"), format!("home = {}\n", at("keys/bin").display())).unwrap();
+        let link = |target: &str, place: &str| std::os::unix::fs::symlink(at(target), at(place)).unwrap();
+        link("keys", "work/.venv/bin");
+        link("work/.venv/bin", "tools/far");
+        link("tools", "near");
+        let shown = |folders: &[&str]| {
+            let path = env::join_paths(folders.iter().map(|folder| at(folder))).unwrap();
+            let environment = Environment::select([("PATH", path)], &[]);
+            let mut walls = Walls::open(at("work"));
+            show_toolchains(&mut walls, &environment, &[at("work")]);
+            keep_sound(&mut walls, &[at("work")]);
+            walls.read
+        };
+        let refused =
+            ["work/.venv/bin", "work/own/bin", "tools/far", "near/far", "bin/../work/.venv/bin", "work/../keys/bin/."];
+        assert_eq!(shown(&refused), Vec::<PathBuf>::new());
+        assert_eq!(shown(&["bin", "near"]), [at("bin"), at("near")]);
+        assert_eq!(installation(&at("tools/far/bin/python3"), &[], &[at("work")]), Vec::<PathBuf>::new());
     }
 }

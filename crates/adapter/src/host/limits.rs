@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 pub use attache_protocol::wire::run::SandboxLimit;
 use attache_protocol::{
     Json,
-    wire::{adapter::TaskReply, run::Sandbox},
+    wire::{adapter::TaskReply, awcp, run::Sandbox},
 };
 
 use super::{HostMemory, HostSetup, HostUsage, TurnVerdict, budget::RunBudget, outcome};
@@ -49,15 +49,23 @@ pub(crate) fn agreed(setup: &HostSetup, job: &DriverRun) -> Result<AgreedLimits,
     }
 }
 
-/// The setup of a host for this run. One that sees only its folder has no session to continue: the records of a host's
-/// sessions aren't kept apart, and those of one person are not for another.
-pub(crate) fn setup_for(setup: &HostSetup, job: &DriverRun) -> HostSetup {
+/// Whether walls show the run nothing of the person's but its folder.
+pub(crate) fn sees_only_folder(job: &DriverRun) -> bool {
     let is_asked = |sandbox: Option<&Json>| {
         requested_sandbox(sandbox).is_ok_and(|sandbox| sandbox.limits().contains(&SandboxLimit::CwdOnly))
     };
-    let is_walled = job.walls.as_ref().is_some_and(|walls| walls.proved.contains(&SandboxLimit::CwdOnly))
-        && (is_asked(job.task.sandbox.as_ref()) || is_asked(job.task.default_sandbox.as_ref()));
-    let memory = if is_walled { HostMemory::Stateless } else { setup.memory.clone() };
+    job.walls.as_ref().is_some_and(|walls| walls.proved.contains(&SandboxLimit::CwdOnly))
+        && (is_asked(job.task.sandbox.as_ref()) || is_asked(job.task.default_sandbox.as_ref()))
+}
+
+/// The setup of a host for this run. One that sees only its folder has no session to continue: the records of a host's
+/// sessions aren't kept apart, and those of one person are not for another. Neither has one in a folder that is lent, or in a worktree of its own: hosts
+/// keep sessions by folder.
+pub(crate) fn setup_for(setup: &HostSetup, job: &DriverRun) -> HostSetup {
+    let memory = match sees_only_folder(job) || job.task.task_type == awcp::TASK_TYPE || job.worktree.is_some() {
+        true => HostMemory::Stateless,
+        false => setup.memory.of_run(job.task.for_owner),
+    };
     HostSetup { memory, ..setup.clone() }
 }
 

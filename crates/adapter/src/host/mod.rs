@@ -12,7 +12,7 @@ pub(crate) mod inside;
 pub(crate) mod limits;
 pub(crate) mod lines;
 mod login_copy;
-mod memory;
+pub(crate) mod memory;
 pub(crate) mod outage;
 pub(crate) mod outcome;
 pub(crate) mod process;
@@ -20,6 +20,7 @@ pub(crate) mod prompt;
 pub(crate) mod question;
 pub(crate) mod recent;
 pub(crate) mod rpc;
+pub(crate) mod session_file;
 pub(crate) mod text_stream;
 pub(crate) mod turn;
 
@@ -37,6 +38,7 @@ pub(crate) use self::{
 pub use self::{
     inside::{AllowedHostName, HostFolder, HostNeeds},
     limits::SandboxLimit,
+    session_file::{KeptSession, SessionChoice},
 };
 
 /// Name of the MCP server with our tools for one run. Not `attache`: `attache mcp install` uses that name for the
@@ -77,6 +79,10 @@ pub enum HostMemory {
     Stateless,
     /// The host resumes its own session for the conversation. This folder records which one.
     PerConversation(PathBuf),
+    /// The same, but only for runs of the agent's owner ([`RunTask::for_owner`]). Other runs start fresh.
+    ///
+    /// [`RunTask::for_owner`]: attache_protocol::wire::adapter::RunTask::for_owner
+    OfOwner(PathBuf),
 }
 
 // === impl HostSetup ===

@@ -12,7 +12,7 @@ use super::{
     turn::{TurnSummary, cut},
 };
 use crate::{
-    output::{GateOutput, TextHead},
+    output::{PassedText, TextHead},
     process::MAX_STREAM,
 };
 
@@ -161,8 +161,8 @@ fn done(text: Option<String>, turn: &TurnSummary) -> TaskReply {
 fn whole_or_cut(text: String) -> (String, Option<FullOutput>) {
     let mut kept = TextHead::new(MAX_STREAM);
     match kept.push(&text) {
-        GateOutput::All(_) => (text, None),
-        GateOutput::Last(_) | GateOutput::Nothing => {
+        PassedText::All(_) => (text, None),
+        PassedText::Last(_) | PassedText::Nothing => {
             let full_output = cut(&kept);
             (kept.into_kept(), full_output)
         }

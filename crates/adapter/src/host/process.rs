@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     DriverRun, EventSink,
-    output::{ChunkBoundary, GateOutput, TextGate, TextTail, pump},
+    output::{ChunkBoundary, PassedText, TextGate, TextTail, pump},
     process::{self as plain, MAX_STDERR, MAX_STREAM},
     resources,
 };
@@ -111,7 +111,7 @@ impl HostProcess {
                 command.args(words).env("TMPDIR", inside.temporary);
                 command
             }
-            _ => plain::command_for_run(&launch.program, job),
+            _ => plain::command_outside_walls(&launch.program, job).map_err(not_started)?,
         };
         let settings = if enclosure.is_some() { GitSettings::Harmless } else { GitSettings::Own };
         command
@@ -177,7 +177,7 @@ impl HostProcess {
     pub(crate) async fn end_after(self, verdict: &TurnVerdict, memory: &HostMemory) -> HostExit {
         let patience = match memory {
             _ if verdict.cuts_short() => Duration::from_millis(50),
-            HostMemory::PerConversation(_) => Duration::from_secs(3),
+            HostMemory::PerConversation(_) | HostMemory::OfOwner(_) => Duration::from_secs(3),
             HostMemory::Stateless => Duration::from_millis(300),
         };
         self.end(patience).await
@@ -191,9 +191,9 @@ async fn read_errors(stderr: Option<ChildStderr>, errors: Arc<Mutex<TextTail>>, 
     let take = |piece: &str| {
         errors.lock().unwrap_or_else(PoisonError::into_inner).push(piece);
         match gate.pass(piece) {
-            GateOutput::All(text) => log(text),
-            GateOutput::Last(text) if !text.is_empty() => log(text),
-            GateOutput::Last(_) | GateOutput::Nothing => {}
+            PassedText::All(text) => log(text),
+            PassedText::Last(text) if !text.is_empty() => log(text),
+            PassedText::Last(_) | PassedText::Nothing => {}
         }
     };
     // Ends with the pipe, or with the task that runs this.

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     Asker, DriverRun, EventSink,
-    output::{GateOutput, TextHead},
+    output::{PassedText, TextHead},
     process::MAX_STREAM,
 };
 
@@ -183,13 +183,13 @@ impl HostTurn {
     fn retain(&mut self, text: &str) {
         // Anything not kept of the answer isn't streamed either.
         match self.said.push(text) {
-            GateOutput::All(text) => self.answer.push(text),
-            GateOutput::Last(text) => {
+            PassedText::All(text) => self.answer.push(text),
+            PassedText::Last(text) => {
                 self.answer.push(text);
                 self.answer.flush();
                 self.events.log("warning", "the answer is too long; the rest is neither kept nor shown");
             }
-            GateOutput::Nothing => {}
+            PassedText::Nothing => {}
         }
     }
 

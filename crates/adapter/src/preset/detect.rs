@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use attache_os::program_trust;
 use futures_util::future::join_all;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
@@ -18,7 +19,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{HostVersion, Preset, PresetTable, UntrustedProgram, trust};
+use super::{HostVersion, Preset, PresetTable, UntrustedProgram};
 use crate::Environment;
 
 /// The environment to search, as seen by the caller's process.
@@ -99,7 +100,7 @@ pub async fn probe(preset: &Preset, program: PathBuf, around: &DetectionEnvironm
         problem: None,
         fix: None,
     };
-    if let Err(untrusted) = trust::check(&found.program) {
+    if let Err(untrusted) = program_trust::check(&found.program) {
         let fix = Some(untrusted.fix());
         return DetectedHost { problem: Some(HostProblem::Untrusted(untrusted)), fix, ..found };
     }
@@ -132,7 +133,7 @@ pub async fn version(
 ) -> Result<HostVersion, HostProblem> {
     let asked = around.beside(program, preset.version.program.as_deref());
     for started in [program, &asked] {
-        trust::check(started).map_err(HostProblem::Untrusted)?;
+        program_trust::check(started).map_err(HostProblem::Untrusted)?;
     }
     let environment = around.environment_of(preset);
     let answer =

@@ -10,7 +10,6 @@ mod factory;
 mod output;
 mod row;
 mod table;
-mod trust;
 mod versions;
 
 use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
@@ -18,6 +17,8 @@ use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
 use serde::Deserialize;
 
 use crate::{HostFolder, HostNeeds, HostSetup, SandboxLimit};
+
+pub use attache_os::program_trust::UntrustedProgram;
 
 pub use self::{
     detect::{DetectedHost, DetectionEnvironment, HostProblem, LoginState, PROBE_TIMEOUT, detect, probe, version},
@@ -27,7 +28,6 @@ pub use self::{
     },
     row::ChosenResources,
     table::{PresetMistake, PresetTable},
-    trust::UntrustedProgram,
     versions::HostVersion,
 };
 

@@ -8,6 +8,7 @@ use attache_protocol::{
             AdapterHealth, AdapterInputAnswer, AdapterInputRequest, AdapterPermissionDecision,
             AdapterPermissionRequest, RunTask, TaskReply,
         },
+        host_session::{AdapterSessions, HostSession},
         questionnaire::Questionnaire,
     },
 };
@@ -24,7 +25,8 @@ fn examples() -> Vec<&'static str> {
 #[test]
 fn the_examples_match_their_types() {
     let examples = examples();
-    let [health, run_task, success, failure, refusal, permission, input, options, cancelled] = examples[..] else {
+    let [health, run_task, success, failure, refusal, permission, input, options, cancelled, sessions] = examples[..]
+    else {
         panic!("{} examples", examples.len())
     };
     assert!(serde_json::from_str::<AdapterHealth>(health).unwrap().ok);
@@ -43,6 +45,8 @@ fn the_examples_match_their_types() {
     let asked: AdapterInputRequest = serde_json::from_str(options).unwrap();
     let questions = Questionnaire::from_parts(&asked.parts.unwrap()).unwrap();
     assert!(questions.prompt().starts_with(&asked.prompt), "{}", questions.prompt());
+    let kept: AdapterSessions = serde_json::from_str(sessions).unwrap();
+    assert!(!kept.sessions.is_empty() && kept.sessions.iter().all(HostSession::is_plain), "{kept:?}");
 }
 
 #[test]

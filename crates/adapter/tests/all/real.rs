@@ -70,6 +70,11 @@ pub(crate) async fn run(
     answered_within(world, task, SLOW, decide).await
 }
 
+/// The sessions that the adapter lists.
+pub(crate) async fn sessions(world: &AdapterWorld) -> Value {
+    serde_json::from_str(&world.get("/sessions").await.body).unwrap()
+}
+
 // === impl RealProgram ===
 
 impl RealProgram {
@@ -109,6 +114,19 @@ impl RealProgram {
             options.cwd = self.workspace();
         })
         .await
+    }
+
+    /// What the program prints when a person starts it in a terminal, in this folder.
+    pub(crate) async fn terminal(&self, folder: &Path, args: &[&str], variables: &[(&str, &str)]) -> String {
+        let mut command = tokio::process::Command::new(&self.program);
+        command.args(args).current_dir(folder).env_clear().kill_on_drop(true);
+        command.env("PATH", std::env::var("PATH").unwrap()).env("HOME", self.home()).env("TERM", "dumb");
+        command.env("HTTP_PROXY", NOWHERE).env("HTTPS_PROXY", NOWHERE).env("NO_PROXY", "127.0.0.1");
+        command.envs(variables.iter().copied()).stdin(std::process::Stdio::null());
+        let ran = tokio::time::timeout(SLOW, command.output()).await.unwrap().unwrap();
+        let text = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+        assert!(ran.status.success(), "{text}");
+        text
     }
 
     /// All text sent to the model, in every request.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     hosts::{cancelled, failure, no, result, texts, yes},
-    real::{RealProgram, SLOW, run, tools},
+    real::{RealProgram, SLOW, run, sessions, tools},
     world::{AdapterWorld, task, with},
 };
 
@@ -371,6 +371,78 @@ async fn a_conversation_continues_with_memory() {
     std::fs::remove_dir_all(stage.home().join(".claude/projects")).unwrap();
     let (_, events) = run(&world, &again("SAY:the third answer"), yes).await;
     assert_eq!(result(&events)["output"]["text"], "the third answer");
+    world.stop().await;
+}
+
+/// What a person's terminal needs to reach the stub model.
+async fn terminal(stage: &RealProgram, folder: &Path, args: &[&str]) -> String {
+    let url = stage.model.url();
+    let variables = [("ANTHROPIC_BASE_URL", url.as_str()), ("ANTHROPIC_API_KEY", "stub-key")];
+    let quiet = [("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"), ("DISABLE_AUTOUPDATER", "1")];
+    stage.terminal(folder, args, &[&variables[..], &quiet].concat()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_of_a_terminal_is_listed_continued_and_handed_back() {
+    let Some(stage) = stage().await else { return };
+    let memory = HostMemory::OfOwner(stage.folder.path().join("notes"));
+    let world = world_of(&stage, HostSetup { memory, ..setup(&stage) }, &[]).await;
+    let ws = stage.workspace();
+    let elsewhere = stage.folder.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    terminal(&stage, &elsewhere, &["-p", "SAY:of another folder"]).await;
+    assert_eq!(sessions(&world).await, json!({"sessions": []}));
+    // Whatever it may do in the terminal, a run asks.
+    terminal(&stage, &ws, &["-p", "--permission-mode", "acceptEdits", "SAY:the terminal's answer"]).await;
+    let listed = sessions(&world).await;
+    let session = &listed["sessions"][0];
+    let id = session["session_id"].as_str().unwrap().to_owned();
+    assert_eq!(
+        listed["sessions"],
+        json!([{"session_id": id, "title": "SAY:the terminal's answer", "updated_at": session["updated_at"],
+            "folder": ws, "command": format!("cd {} && claude --resume {id}", ws.display())}])
+    );
+
+    let chosen = |text: &str| with(with(task(text), "host_session", id.as_str()), "for_owner", true);
+    let first = chosen("WRITE:a.txt=by people");
+    let (questions, events) = run(&world, &first, yes).await;
+    assert_eq!(result(&events)["success"], true, "{}", result(&events));
+    assert_eq!(questions.len(), 1, "{questions:?}");
+    assert!(stage.told_last().contains("the terminal's answer"));
+    let again = with(chosen("SAY:the hub's answer"), "conversation_id", first["conversation_id"].clone());
+    let (_, events) = run(&world, &again, yes).await;
+    assert_eq!(result(&events)["output"]["text"], "the hub's answer");
+    let listed = sessions(&world).await;
+    assert_eq!(listed["sessions"].as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!(listed["sessions"][0]["conversation_id"], first["conversation_id"]);
+    // The same session goes on in the terminal.
+    terminal(&stage, &ws, &["-p", "--resume", &id, "SAY:back again"]).await;
+    let told = stage.told_last();
+    assert!(told.contains("the terminal's answer") && told.contains("the hub's answer"), "{told}");
+
+    // Somebody else's run neither continues it nor sees what was said, even in the same conversation.
+    let others = with(again.clone(), "task_run_id", task("x")["task_run_id"].clone());
+    let others = with(with(others, "for_owner", false), "input", json!({"text": "SAY:hers?"}));
+    let (_, events) = run(&world, &others, yes).await;
+    let ended = failure(result(&events));
+    assert!(ended.starts_with(&format!("refused: Claude Code can't continue the session {id} here: only")), "{ended}");
+    let mut plain = others.clone();
+    plain.as_object_mut().unwrap().remove("host_session");
+    let plain = with(plain, "task_run_id", task("x")["task_run_id"].clone());
+    let (_, events) = run(&world, &plain, yes).await;
+    assert_eq!(result(&events)["output"]["text"], "hers?");
+    assert!(!stage.told_last().contains("the terminal's answer"));
+
+    // A session of another folder isn't continued, nor one that doesn't exist.
+    let kept = std::fs::read_dir(stage.home().join(".claude/projects")).unwrap().flatten();
+    let other = kept.map(|entry| entry.path()).find(|path| path.to_string_lossy().ends_with("elsewhere")).unwrap();
+    let other = std::fs::read_dir(other).unwrap().flatten().find(|entry| entry.path().is_file()).unwrap();
+    let other = other.path().file_stem().unwrap().to_str().unwrap().to_owned();
+    for unknown in [other.as_str(), "5f84eaf7-e37f-49a0-b0ee-01ef1b487eff", "--help"] {
+        let (_, events) = run(&world, &with(chosen("SAY:no"), "host_session", unknown), yes).await;
+        let ended = failure(result(&events));
+        assert!(ended.contains("the host no longer keeps it for this folder"), "{unknown}: {ended}");
+    }
     world.stop().await;
 }
 

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 
 use crate::{
     hosts::{cancelled, failure, marked, no, result, texts, until_told, yes},
-    real::{RealProgram, run, target, tools},
+    real::{RealProgram, run, sessions, target, tools},
     world::{AdapterWorld, ReceivedEvent, task, until, with},
 };
 
@@ -377,6 +377,61 @@ async fn a_conversation_continues_with_memory() {
     let (_, events) = run(&world, &task("SAY:another"), yes).await;
     assert_eq!(result(&events)["output"]["text"], "another");
     assert!(!stage.told_last().contains("the first answer"));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_of_a_terminal_is_listed_continued_and_handed_back() {
+    let Some(stage) = stage().await else { return };
+    let memory = HostMemory::OfOwner(stage.folder.path().join("threads"));
+    let setup = setup(&stage, &stage.model.url(), 0);
+    let settings: Vec<String> = setup.args.iter().map(|arg| arg.to_str().unwrap().to_owned()).collect();
+    let world = world_of(&stage, HostSetup { memory, ..setup }).await;
+    let ws = stage.workspace();
+    let home = stage.home().display().to_string();
+    let terminal = async |folder: &std::path::Path, args: &[&str]| {
+        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+        let args = [&["exec"][..], &settings, &["--skip-git-repo-check"], args].concat();
+        stage.terminal(folder, &args, &[("CODEX_HOME", &home), ("STUB_KEY", "x")]).await
+    };
+    terminal(&stage.home(), &["SAY:of another folder"]).await;
+    assert_eq!(sessions(&world).await, json!({"sessions": []}));
+    // Whatever it may do in the terminal (`exec` never asks), a run asks.
+    terminal(&ws, &["SAY:the terminal's answer"]).await;
+    let listed = sessions(&world).await;
+    let session = &listed["sessions"][0];
+    let id = session["session_id"].as_str().unwrap().to_owned();
+    assert_eq!(
+        listed["sessions"],
+        json!([{"session_id": id, "title": "SAY:the terminal's answer", "updated_at": session["updated_at"],
+            "folder": ws, "command": format!("cd {} && codex resume {id}", ws.display())}])
+    );
+
+    let chosen = |text: &str| with(with(task(text), "host_session", id.as_str()), "for_owner", true);
+    let first = chosen("WRITE:a.txt=by people");
+    let (questions, events) = run(&world, &first, yes).await;
+    assert_eq!(result(&events)["success"], true, "{}", result(&events));
+    assert_eq!(questions.len(), 1, "{questions:?}");
+    assert!(stage.told_last().contains("the terminal's answer"));
+    let again = with(chosen("SAY:the hub's answer"), "conversation_id", first["conversation_id"].clone());
+    let (_, events) = run(&world, &again, yes).await;
+    assert_eq!(result(&events)["output"]["text"], "the hub's answer");
+    let listed = sessions(&world).await;
+    assert_eq!(listed["sessions"].as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!(listed["sessions"][0]["conversation_id"], first["conversation_id"]);
+    // The same session goes on in the terminal.
+    terminal(&ws, &["resume", &id, "SAY:back again"]).await;
+    let told = stage.told_last();
+    assert!(told.contains("the terminal's answer") && told.contains("the hub's answer"), "{told}");
+
+    let others = with(chosen("SAY:hers?"), "for_owner", false);
+    let (_, events) = run(&world, &others, yes).await;
+    let ended = failure(result(&events));
+    assert!(ended.starts_with(&format!("refused: Codex can't continue the session {id} here: only")), "{ended}");
+    let unknown = with(chosen("SAY:no"), "host_session", "01a1f0dd-7617-7fb1-a72e-9f0c08b0d1d5");
+    let (_, events) = run(&world, &unknown, yes).await;
+    let ended = failure(result(&events));
+    assert!(ended.contains("the host no longer keeps it for this folder"), "{ended}");
     world.stop().await;
 }
 

@@ -222,3 +222,28 @@ async fn unenforceable_limits_are_refused_before_the_start() {
     world.stop().await;
     command.stop().await;
 }
+
+/// What somebody put into a folder of `PATH` that lies in the working folder is started neither for the person's own runs
+/// nor by the adapter itself, which asks git about the folder's settings.
+#[tokio::test]
+async fn no_program_of_the_working_folder_is_started_for_a_run() {
+    let world = AdapterWorld::start(ShellDriver, |options| {
+        let folder = options.cwd.join(".venv/bin");
+        std::fs::create_dir_all(&folder).unwrap();
+        for name in ["git", "sh"] {
+            let program = folder.join(name);
+            let text =
+                format!("#!/bin/sh\necho $0 >> {}/planted\nexec /usr/bin/{name} \"$@\"\n", options.cwd.display());
+            std::fs::write(&program, text).unwrap();
+            std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let path = format!("./.venv/bin:{}:/usr/bin:/bin", folder.display());
+        options.environment = Environment::select([("PATH", path)], &[]);
+    })
+    .await;
+    assert_eq!(world.run(&task("echo $0")).await, done("sh\n"));
+    assert_eq!(std::fs::read_to_string(world.cwd.join("planted")).unwrap_or_default(), "");
+    // The run itself gets the path as it is.
+    assert_eq!(world.run(&task("git --version > /dev/null; cat planted")).await, done("./.venv/bin/git\n"));
+    world.stop().await;
+}

@@ -12,7 +12,7 @@ use attache_hub::{
     in_process::{AgentFailure, AgentOutput, InProcessRun},
 };
 use attache_protocol::env::Env;
-use attache_store::{Store, sqlite::SqliteStore};
+use attache_store::{Store, sql::SqlStore};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -46,7 +46,7 @@ pub(super) async fn drive(
     connections: usize,
     time: Duration,
 ) -> BenchResult<(LoadMeasurement, LoadMeasurement)> {
-    let store = Arc::new(SqliteStore::open(&folder.join("hub.db"))?);
+    let store = Arc::new(SqlStore::open(&folder.join("hub.db"))?);
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let hub = Hub::start(Options::new(folder.join("data"), address), store as Arc<dyn Store>, Env::system()).await?;

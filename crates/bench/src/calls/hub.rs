@@ -19,7 +19,7 @@ use attache_protocol::{
 use attache_store::{
     Store, WriteContext,
     record::{NewKey, quota::QuotaTarget, user::NewUser},
-    sqlite::SqliteStore,
+    sql::SqlStore,
 };
 use serde::Serialize;
 use tokio::net::TcpListener;
@@ -67,7 +67,7 @@ pub(super) async fn drive(
     checks: CallChecks,
 ) -> BenchResult<LoadMeasurement> {
     let env = Env::system();
-    let store = Arc::new(SqliteStore::open(&folder.join("hub.db"))?);
+    let store = Arc::new(SqlStore::open(&folder.join("hub.db"))?);
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let options = checks.options(Options::new(folder.join("data"), address));

@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use attache_os::program;
 use attache_protocol::{Secret, env::Env};
 
 use attache_workspace::ssh::{HostKey, make_key};
@@ -157,7 +158,8 @@ impl SshLoginFiles {
 impl Drop for SshfsMount {
     fn drop(&mut self) {
         // Lazily, so that a file still open in a failing test blocks nothing. sshfs exits once it is unmounted.
-        let unmount = Command::new("fusermount3").arg("-uz").arg(&self.mount_point).stderr(Stdio::null()).status();
+        let unmount =
+            Command::new(program::path("fusermount3")).arg("-uz").arg(&self.mount_point).stderr(Stdio::null()).status();
         if unmount.is_ok_and(|status| status.success()) {
             let begin = Instant::now();
             while begin.elapsed() < Duration::from_secs(2) {
@@ -190,7 +192,7 @@ impl SshdProcess {
              Subsystem sftp {server}\n"
         );
         fs::write(dir.join("sshd_config"), config)?;
-        let user = Command::new("id").arg("-un").output()?;
+        let user = Command::new(program::path("id")).arg("-un").output()?;
         // Debian's server needs this folder when root starts it. Elsewhere it isn't needed.
         let _ = fs::create_dir("/run/sshd");
         let log = dir.join("sshd.log");

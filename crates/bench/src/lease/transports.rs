@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use attache_os::program;
 use attache_protocol::{env::Env, wire::awcp::AccessMode};
 use attache_workspace::mount::{GuardCommand, MountHandle, MountPoint, MountRequest, MountTransport, mount};
 use serde::Serialize;
@@ -98,7 +99,7 @@ fn tree(options: &TransportOptions, dir: &Path) -> io::Result<PathBuf> {
     write_crate(&host.join("crate"))?;
     for args in [&["init", "--quiet"][..], &["add", "."], &["commit", "--quiet", "-m", "tree"]] {
         let identity = ["-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "gc.auto=0"];
-        let status = Command::new("git").arg("-C").arg(&host).args(identity).args(args).status()?;
+        let status = Command::new(program::path("git")).arg("-C").arg(&host).args(identity).args(args).status()?;
         if !status.success() {
             return Err(io::Error::other("git failed while the tree was prepared"));
         }
@@ -268,13 +269,16 @@ fn within(limit: Duration, steps: usize, mut step: impl FnMut(usize) -> io::Resu
 }
 
 fn git_status(at: &Path, limit: Duration) -> io::Result<Option<f64>> {
-    let mut git = Command::new("git");
+    let mut git = Command::new(program::path("git"));
     git.arg("-C").arg(at).args(["-c", "safe.directory=*", "status", "--porcelain"]);
     timed(&mut git, limit)
 }
 
 fn grep(at: &Path, limit: Duration) -> io::Result<Option<f64>> {
-    timed(Command::new("grep").args(["-r", "--exclude-dir=.git", "a word that is nowhere"]).arg(at), limit)
+    timed(
+        Command::new(program::path("grep")).args(["-r", "--exclude-dir=.git", "a word that is nowhere"]).arg(at),
+        limit,
+    )
 }
 
 /// `None` also if there is no cargo.
@@ -293,7 +297,18 @@ fn cargo_check(at: &Path, limit: Duration) -> io::Result<Option<f64>> {
 }
 
 fn find(at: &Path, limit: Duration) -> io::Result<Option<f64>> {
-    timed(Command::new("find").arg(at).args(["-path", "*/.git", "-prune", "-o", "-size", "+1000000k", "-print"]), limit)
+    timed(
+        Command::new(program::path("find")).arg(at).args([
+            "-path",
+            "*/.git",
+            "-prune",
+            "-o",
+            "-size",
+            "+1000000k",
+            "-print",
+        ]),
+        limit,
+    )
 }
 
 /// How long a program takes. `None` if it was stopped at the limit.

@@ -16,7 +16,12 @@ use attache_adapter::{
     preset,
 };
 use attache_os::control_group::ControlGroups;
-use attache_protocol::{Secret, error::exit, secret::Kind, wire::run::SandboxLimit};
+use attache_protocol::{
+    Secret,
+    error::exit,
+    secret::Kind,
+    wire::{host_session::KeptSessions, run::SandboxLimit},
+};
 use attache_runtime::profile::Profiles;
 use clap::Subcommand;
 use serde::Serialize;
@@ -79,9 +84,10 @@ enum AdapterDriverCommand {
     Acp {
         #[command(flatten)]
         common: AdapterCommonArgs,
-        /// Keep the agent's session across the tasks of a conversation
-        #[arg(long)]
-        keep_sessions: bool,
+        /// In whose conversations the agent keeps its session from one task to the next: those of its owner, everyone's
+        /// (without a value), or none [default: own]
+        #[arg(long, value_name = KeptSessions::CHOICES, value_parser = hosts::kept_sessions, num_args = 0..=1, require_equals = true, default_missing_value = "all")]
+        keep_sessions: Option<KeptSessions>,
         /// The program and its arguments
         #[arg(required = true, last = true, value_name = "PROG")]
         program: Vec<OsString>,
@@ -103,9 +109,10 @@ struct HostDriverArgs {
     /// The host's program [default: found in PATH]
     #[arg(long, value_name = "PROG")]
     program: Option<String>,
-    /// Keep the host's session across the tasks of a conversation
-    #[arg(long)]
-    keep_sessions: bool,
+    /// In whose conversations the host keeps its session from one task to the next: those of the agent's owner, everyone's
+    /// (without a value), or none [default: own]
+    #[arg(long, value_name = KeptSessions::CHOICES, value_parser = hosts::kept_sessions, num_args = 0..=1, require_equals = true, default_missing_value = "all")]
+    keep_sessions: Option<KeptSessions>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -304,17 +311,22 @@ async fn by_name(
 async fn host_driver(
     context: &CommandContext,
     mut host: ChosenHost,
-    keep_sessions: bool,
+    keep_sessions: Option<KeptSessions>,
     common: &AdapterCommonArgs,
 ) -> Result<(Arc<dyn Driver>, Environment), CommandFailure> {
     host.preset.env.extend(common.pass_env.iter().cloned());
     let mut setup = host.preset.setup(&host.program);
     setup.args.append(&mut host.args);
     setup.version = host.quick_version().await?;
-    if keep_sessions {
+    let kept = match keep_sessions {
+        None if !host.preset.driver.keeps_sessions() => KeptSessions::Off,
+        chosen => chosen.unwrap_or_default(),
+    };
+    if kept != KeptSessions::Off {
         let folder = host.sessions(&context.home()?)?;
         home::private_folder(&folder).map_err(|error| CommandFailure::file("use the folder", &folder, &error))?;
-        setup.memory = HostMemory::PerConversation(folder);
+        setup.memory =
+            if kept == KeptSessions::All { HostMemory::PerConversation(folder) } else { HostMemory::OfOwner(folder) };
     }
     Ok((preset::driver(&host.preset, setup), config::detection_environment().environment_of(&host.preset)))
 }

@@ -31,6 +31,7 @@ use crate::{
         context::{CommandContext, HubArgs},
         home, walls,
     },
+    text::{agents as texts, errors, terms},
     ui::{
         failure::CommandFailure,
         output::{TextCell, TextStyle, TextTable, clean, time},
@@ -183,20 +184,28 @@ async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Res
         return output.json(&list);
     }
     if list.agent_accounts.is_empty() {
-        output.say("No agents yet. Add one: attache agents add NAME");
+        output.say(texts::none_yet());
         return Ok(());
     }
-    let mut table = TextTable::new(&["NAME", "STATUS", "DEVICE", "LAST SEEN", "ID", "DESCRIPTION"]);
+    let mut table = TextTable::new(&[
+        terms::name(),
+        terms::status(),
+        terms::device(),
+        terms::last_seen(),
+        terms::id(),
+        terms::description(),
+    ]);
     for account in &list.agent_accounts {
         let runtime = account.runtime.as_ref();
-        let device = runtime.map_or("not paired", |runtime| runtime.device_name.as_deref().unwrap_or("unnamed"));
+        let device =
+            runtime.map_or(texts::not_paired(), |runtime| runtime.device_name.as_deref().unwrap_or(terms::unnamed()));
         let device = account.peer.as_ref().map_or(device, |peer| peer.url.as_str());
         let seen = runtime.and_then(|runtime| runtime.last_heartbeat_at);
         table.row([
             TextCell::strong(&account.name),
             presence(account),
             TextCell::plain(device),
-            TextCell::plain(time::relative_or(seen, context.now(), "never")),
+            TextCell::plain(time::relative_or(seen, context.now(), terms::never_seen())),
             TextCell::dim(account.agent_id.to_string()),
             TextCell::excerpt(account.description.as_deref().unwrap_or_default()),
         ]);
@@ -208,12 +217,12 @@ async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Res
 
 fn presence(account: &Account) -> TextCell {
     match account.status {
-        _ if account.archived_at.is_some() => TextCell::dim("archived"),
+        _ if account.archived_at.is_some() => TextCell::dim(terms::archived()),
         _ if account.peer.as_ref().is_some_and(|peer| peer.problem.is_some()) => {
-            TextCell::styled("trouble", TextStyle::Bad)
+            TextCell::styled(terms::trouble(), TextStyle::Bad)
         }
-        Presence::Online => TextCell::styled("online", TextStyle::Good),
-        Presence::Offline => TextCell::plain("offline"),
+        Presence::Online => TextCell::styled(terms::online(), TextStyle::Good),
+        Presence::Offline => TextCell::plain(terms::offline()),
     }
 }
 
@@ -225,9 +234,7 @@ async fn set(
 ) -> Result<(), CommandFailure> {
     let output = &context.output;
     if *change == AccountRequest::default() {
-        return Err(
-            CommandFailure::usage("nothing to change").hint("Pass at least one option; see attache agents set --help.")
-        );
+        return Err(CommandFailure::usage(texts::nothing_to_change()).hint(texts::nothing_to_change_do()));
     }
     let was_private = match change.callers {
         Some(Callers::Everyone) => hub.account(agent).await.is_ok_and(|account| account.callers == Callers::Owner),
@@ -237,19 +244,15 @@ async fn set(
     if output.is_json() {
         return output.json(&account);
     }
-    let more = if was_private { " It is now shared. Its earlier work stays visible only to you." } else { "" };
-    output.say(format_args!("Updated {}.{more}", clean::line(&account.name)));
+    let name = clean::line(&account.name);
+    output.say(if was_private { texts::updated_shared(name) } else { texts::updated(name) });
     for part in &account.ended {
         output.say(match part {
-            AddedPart::Runtime => {
-                "Unpaired its device, which someone else had paired. Pair it again: attache agents code NAME"
-            }
-            AddedPart::Key => "Revoked its key, which was created with someone else's credential.",
-            AddedPart::Peer => "Removed its outside agent, which someone else had set.",
-            AddedPart::ApprovalWebhook => {
-                "Removed its approval webhook, permission mode and trusted commands. Set them again: attache agents set NAME --approval-webhook URL"
-            }
-            AddedPart::Grants => "Revoked standing approvals by others.",
+            AddedPart::Runtime => texts::ended_runtime(),
+            AddedPart::Key => texts::ended_key(),
+            AddedPart::Peer => texts::ended_peer(),
+            AddedPart::ApprovalWebhook => texts::ended_webhook(),
+            AddedPart::Grants => texts::ended_grants(),
         });
     }
     Ok(())
@@ -263,16 +266,10 @@ async fn add(context: &CommandContext, hub: &HubClient, request: &AccountRequest
     }
     output.line(account.agent_id)?;
     match &account.peer {
-        None => {
-            let name = &account.name;
-            output.say(format_args!("Added {name}. Pair a device with it: attache agents code {name}"));
-        }
+        None => output.say(texts::added(&account.name)),
         Some(peer) => {
-            let pin = peer.card_pin.as_deref().unwrap_or("none yet");
-            output.say(format_args!(
-                "Added {}, an outside agent at {}. Its card is now trusted:",
-                account.name, peer.url
-            ));
+            let pin = peer.card_pin.as_deref().unwrap_or(texts::none_yet_pin());
+            output.say(texts::added_peer(&account.name, &peer.url));
             output.say(format_args!("  {pin}"));
         }
     }
@@ -291,7 +288,7 @@ async fn trust(
         return output.json(&account);
     }
     let pin = account.peer.and_then(|peer| peer.card_pin).unwrap_or_default();
-    output.say(format_args!("The card of {} is now trusted: {pin}", clean::line(&account.name)));
+    output.say(texts::trusted(clean::line(&account.name), pin));
     Ok(())
 }
 
@@ -304,79 +301,82 @@ async fn show(context: &CommandContext, hub: &HubClient, agent: &str) -> Result<
     output.line(output.paint(TextStyle::Strong, &clean::line(&account.name)))?;
     let mut table = TextTable::new(&["", ""]);
     let mut row = |name: &str, value: TextCell| table.row([TextCell::dim(name), value]);
-    row("id", TextCell::plain(account.agent_id.to_string()));
-    row("status", presence(&account));
-    row("created", TextCell::plain(time::relative(account.created_at, now)));
+    row(texts::row_id(), TextCell::plain(account.agent_id.to_string()));
+    row(texts::row_status(), presence(&account));
+    row(texts::row_created(), TextCell::plain(time::relative(account.created_at, now)));
     if let Some(description) = &account.description {
-        row("description", TextCell::plain(description));
+        row(texts::row_description(), TextCell::plain(description));
     }
     if let Some(instructions) = &account.instructions {
-        row("instructions", TextCell::plain(instructions));
+        row(texts::row_instructions(), TextCell::plain(instructions));
     }
     row(
-        "callers",
+        texts::row_callers(),
         TextCell::plain(match (account.callers, A2aOptions::of(account.a2a.as_ref()).anonymous) {
-            (Callers::Everyone, true) => "everyone, also without a credential",
-            (Callers::Everyone, false) => "everyone who can call agents on this hub",
-            (Callers::Owner, _) => "owner only",
+            (Callers::Everyone, true) => texts::callers_anonymous(),
+            (Callers::Everyone, false) => texts::callers_everyone(),
+            (Callers::Owner, _) => texts::callers_owner(),
         }),
     );
     if let Some(millis) = account.run_timeout_ms {
-        row("run timeout", TextCell::plain(time::duration(Duration::from_millis(millis))));
+        row(texts::row_run_timeout(), TextCell::plain(time::duration(Duration::from_millis(millis))));
     }
     if account.on_limit != OnLimit::default() {
-        row("at usage limits", TextCell::plain(account.on_limit.as_str()));
+        row(texts::row_on_limit(), TextCell::plain(account.on_limit.as_str()));
     }
     if let Some(ApprovalPolicy { mode, trusted_commands, .. }) = &account.approvals {
         if let Some(mode) = mode.filter(|mode| *mode != PermissionMode::Ask) {
-            row("permissions", TextCell::plain(mode.as_str()));
+            row(texts::row_permissions(), TextCell::plain(mode.as_str()));
         }
         for command in trusted_commands {
-            row("trusted", TextCell::plain(clean::exact_line(command)));
+            row(texts::row_trusted(), TextCell::plain(clean::exact_line(command)));
         }
     }
     for skill in &account.skills {
-        row("skill", TextCell::plain(format!("{}  {}", skill.id, skill.description).trim_end()));
+        row(texts::row_skill(), TextCell::plain(format!("{}  {}", skill.id, skill.description).trim_end()));
     }
     if let Some(peer) = &account.peer {
-        row("outside agent", TextCell::plain(&peer.url));
+        row(texts::row_peer(), TextCell::plain(&peer.url));
         if let (Some(binding), Some(version)) = (&peer.binding, &peer.protocol_version) {
-            row("protocol", TextCell::plain(format!("A2A {version} over {binding}")));
+            row(texts::row_protocol(), TextCell::plain(texts::protocol(version, binding)));
         }
-        row("key", TextCell::plain(if peer.has_key { "set" } else { "none" }));
-        row("card", TextCell::plain(peer.card_pin.as_deref().unwrap_or("not fetched yet")));
-        row("card pinned", TextCell::plain(time::relative_or(peer.pinned_at, now, "never")));
+        row(texts::row_key(), TextCell::plain(if peer.has_key { terms::set() } else { terms::none() }));
+        row(texts::row_card(), TextCell::plain(peer.card_pin.as_deref().unwrap_or(texts::not_fetched())));
+        row(texts::row_pinned(), TextCell::plain(time::relative_or(peer.pinned_at, now, terms::never_seen())));
         if let Some(offered) = &peer.offered_pin {
-            let how = format!("{offered}; to accept it: attache agents trust {}", account.name);
-            row("new card", TextCell::styled(how, TextStyle::Bad));
+            let how = texts::offered(offered, &account.name);
+            row(texts::row_new_card(), TextCell::styled(how, TextStyle::Bad));
         }
         if let Some(problem) = &peer.problem {
-            row("problem", TextCell::styled(problem, TextStyle::Bad));
+            row(texts::row_problem(), TextCell::styled(problem, TextStyle::Bad));
         }
         return output.table(&table);
     }
     match &account.runtime {
         Some(runtime) => {
-            row("device", TextCell::plain(runtime.device_name.as_deref().unwrap_or("unnamed")));
-            row("host", TextCell::plain(runtime.labels.text_member("host_type").as_deref().unwrap_or("–")));
-            row("sandbox", TextCell::plain(sandbox_text(runtime, now)));
-            row("runtime", TextCell::plain(runtime.runtime_id.to_string()));
-            row("paired", TextCell::plain(time::relative(runtime.attached_at, now)));
-            row("last seen", TextCell::plain(time::relative_or(runtime.last_heartbeat_at, now, "never")));
+            row(texts::row_device(), TextCell::plain(runtime.device_name.as_deref().unwrap_or(terms::unnamed())));
+            row(texts::row_host(), TextCell::plain(runtime.labels.text_member("host_type").as_deref().unwrap_or("–")));
+            row(texts::row_sandbox(), TextCell::plain(sandbox_text(runtime, now)));
+            row(texts::row_runtime(), TextCell::plain(runtime.runtime_id.to_string()));
+            row(texts::row_paired(), TextCell::plain(time::relative(runtime.attached_at, now)));
+            row(
+                texts::row_last_seen(),
+                TextCell::plain(time::relative_or(runtime.last_heartbeat_at, now, terms::never_seen())),
+            );
         }
-        None => row("device", TextCell::plain(format!("none; pair one: attache agents code {}", account.name))),
+        None => row(texts::row_device(), TextCell::plain(texts::no_device(&account.name))),
     }
     output.table(&table)
 }
 
-/// `runs of others see only their folder; proved 5 minutes ago: cwd_only, no_network, no_exec`
+/// `other people's runs see only their own folders (verified 5 minutes ago: cwd_only, no_network, no_exec)`
 fn sandbox_text(runtime: &Runtime, now: Timestamp) -> String {
     match DeclaredExtension::sandbox(&runtime.extensions).filter(|walls| !walls.proof.limits.is_empty()) {
         Some(DeclaredSandbox { runs, proof }) => {
             let limits = clean::line(&proof.limits.join(", ")).into_owned();
-            format!("{}; proved {}: {limits}", walls::describe(runs), time::relative(proof.proved_at, now))
+            texts::walled(walls::describe(runs), time::relative(proof.proved_at, now), limits)
         }
-        None => "none; runs see everything its user can see".to_owned(),
+        None => texts::unwalled().to_owned(),
     }
 }
 
@@ -385,15 +385,17 @@ async fn remove(context: &CommandContext, hub: &HubClient, agent: &str, yes: boo
     if !yes {
         let account = hub.account(agent).await.map_err(|error| explain(error, agent))?;
         let device = account.runtime.as_ref().and_then(|runtime| runtime.device_name.as_deref());
-        let device = device.map(|name| format!(" and disconnects {}", clean::line(name))).unwrap_or_default();
-        let question =
-            format!("Archive {}? This stops its runs{device} and can't be undone.", clean::line(&account.name));
+        let name = clean::line(&account.name);
+        let question = match device {
+            Some(device) => texts::ask_archive_device(name, clean::line(device)),
+            None => texts::ask_archive(name),
+        };
         if prompt::confirm(&context.output, &question)? == Some(false) {
-            return Err(CommandFailure::new("cancelled", exit::FAILED, "nothing was archived"));
+            return Err(CommandFailure::new("cancelled", exit::FAILED, texts::not_archived()));
         }
     }
     hub.archive_account(agent).await.map_err(|error| explain(error, agent))?;
-    context.output.say(format_args!("Archived {}. Its run history and log are kept.", clean::line(agent)));
+    context.output.say(texts::archived(clean::line(agent)));
     Ok(())
 }
 
@@ -423,10 +425,10 @@ async fn register(
         return output.json(&shown);
     }
     match to_file {
-        Some(file) => output.say(format_args!("The key of {} is in {}.", registered.agent_id, file.display())),
+        Some(file) => output.say(texts::key_in(&registered.agent_id, file.display())),
         None => output.line(key)?,
     }
-    output.say("The key won't be shown again. To replace it, register the agent again.");
+    output.say(texts::key_once());
     Ok(())
 }
 
@@ -443,7 +445,7 @@ async fn code(
     }
     output.line(&code.pairing_code)?;
     let until = time::relative(code.expires_at, context.now());
-    output.say(format_args!("The code works once and expires {until}. On the device, run:"));
+    output.say(texts::code_expires(until));
     // The address that this command used works on other machines too, unless it is a loopback address.
     let own = Some(hub.address().origin()).filter(|_| !hub.address().is_loopback());
     let reachable = own.or(code.api_base);
@@ -453,11 +455,8 @@ async fn code(
     let pin = pin.or(code.pin).map(|pin| format!(" --pin {pin}")).unwrap_or_default();
     output.say(format_args!("  attache runtime pair {} --api-base {base}{pin}", code.pairing_code));
     if reachable.is_none() {
-        output.say_styled(
-            TextStyle::Busy,
-            "Only this machine can reach the hub. For other devices, start the hub with --listen 0.0.0.0:7800 --tls-self-signed",
-        );
-        output.say_styled(TextStyle::Busy, "(or behind a proxy with --public-url https://…), then create a new code.");
+        output.say_styled(TextStyle::Busy, texts::only_this_machine());
+        output.say_styled(TextStyle::Busy, texts::or_behind_proxy());
     }
     Ok(())
 }
@@ -481,6 +480,5 @@ pub(super) fn explain(error: attache_client::Error, agent: &str) -> CommandFailu
     if failure.code != "not_found" {
         return failure;
     }
-    CommandFailure { message: format!("agent `{agent}` not found"), ..failure }
-        .hint("List the agents that you can use: attache agents")
+    CommandFailure { message: errors::agent_not_found(agent), ..failure }.hint(errors::agent_not_found_do())
 }

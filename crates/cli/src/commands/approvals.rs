@@ -1,22 +1,28 @@
 //! `attache approvals`: approval requests, decisions and standing grants.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
-use attache_client::{HubClient, PermissionFilter};
+use attache_client::{HubClient, PageQuery, PermissionFilter};
 use attache_protocol::{
     PermissionId, Timestamp,
     rules::permission::{DecisionScope, OnceReason, PermissionState},
-    wire::{call::CallId, permission::DecisionRequest},
+    wire::{
+        call::CallId,
+        permission::{DecisionRequest, PermissionRequest},
+    },
 };
 use clap::Subcommand;
+use serde::{Deserialize, Serialize};
 
 use super::page::{self, PageArgs};
 use crate::{
     env::{
         amount,
         context::{CommandContext, HubArgs},
+        home,
         ids::IdArg,
     },
+    text::{approvals as texts, errors, terms},
     ui::{
         failure::CommandFailure,
         names::DisplayNames,
@@ -90,7 +96,7 @@ enum ApprovalStateArg {
 
 #[derive(Debug, clap::Args)]
 struct DecisionArgs {
-    /// Request id, a unique part of it, or `last`
+    /// Request id, a unique part of it, or `last`, the one that `show` showed last
     #[arg(value_parser = IdArg::of_permission)]
     request: IdArg,
     /// How far the decision reaches
@@ -137,6 +143,16 @@ enum GrantsCommand {
     },
 }
 
+/// The request that a person saw last, on this machine. `last` means this one when it is decided, whatever was asked since.
+#[derive(Serialize, Deserialize)]
+struct LastSeenApproval {
+    api_base: String,
+    permission_request_id: PermissionId,
+}
+
+/// How many pending requests a refusal names.
+const MAX_NAMED: u32 = 5;
+
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
     match args.command.unwrap_or(ApprovalsCommand::List(args.filter)) {
@@ -149,7 +165,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             GrantsCommand::Revoke { grant } => {
                 let grant = grant.grant(&hub).await?;
                 hub.revoke_grant(grant).await?;
-                context.output.say(format_args!("Revoked {grant}. Matching requests need approval again."));
+                context.output.say(texts::revoked(grant));
                 Ok(())
             }
         },
@@ -176,15 +192,22 @@ async fn list(context: &CommandContext, hub: &HubClient, filter: ApprovalListArg
     }
     if list.permission_requests.is_empty() {
         let words = match state {
-            Some(PermissionState::Pending) => {
-                "No pending approvals. See past decisions: attache approvals list --state all"
-            }
-            _ => "No requests found.",
+            Some(PermissionState::Pending) => texts::none_pending(),
+            _ => texts::none_found(),
         };
         output.say(words);
         return Ok(());
     }
-    let mut table = TextTable::new(&["ID", "STATE", "AGENT", "ASKED", "EXPIRES", "RISK", "TOOL", "WHAT"]);
+    let mut table = TextTable::new(&[
+        terms::id(),
+        terms::state(),
+        terms::agent(),
+        terms::asked(),
+        terms::expires(),
+        terms::risk(),
+        terms::tool(),
+        terms::what(),
+    ]);
     for request in &list.permission_requests {
         table.row([
             TextCell::plain(request.permission_request_id.to_string()),
@@ -192,7 +215,7 @@ async fn list(context: &CommandContext, hub: &HubClient, filter: ApprovalListArg
             TextCell::plain(&request.agent_name),
             TextCell::plain(time::relative(request.requested_at, now)),
             TextCell::plain(match request.state {
-                PermissionState::Pending => time::relative_or(request.expires_at, now, "never"),
+                PermissionState::Pending => time::relative_or(request.expires_at, now, terms::never()),
                 _ => "–".to_owned(),
             }),
             TextCell::plain(clean::exact_line(request.risk.as_deref().unwrap_or("–"))),
@@ -203,9 +226,7 @@ async fn list(context: &CommandContext, hub: &HubClient, filter: ApprovalListArg
     output.table(&table)?;
     page::more(context, list.next_cursor.as_deref());
     if state == Some(PermissionState::Pending) {
-        output.say(
-            "Details: attache approvals show ID. Decide: attache approvals approve ID, or attache approvals deny ID",
-        );
+        output.say(texts::how_to_decide());
     }
     Ok(())
 }
@@ -214,36 +235,44 @@ async fn show(context: &CommandContext, hub: &HubClient, request: PermissionId) 
     let output = &context.output;
     let request = hub.permission(request).await?;
     if output.is_json() {
-        return output.json(&request);
+        output.json(&request)?;
+    } else {
+        print(context, hub, &request).await?;
     }
+    remember_shown(context, hub, request.permission_request_id);
+    Ok(())
+}
+
+async fn print(context: &CommandContext, hub: &HubClient, request: &PermissionRequest) -> Result<(), CommandFailure> {
+    let output = &context.output;
     let ids = [Some(request.runtime_id.to_string()), request.decided_by.clone()];
     let names = DisplayNames::of(hub, ids.into_iter().flatten()).await;
-    output.table(&tool_input::facts(&request, &names, context.now()))?;
-    for (name, text) in tool_input::sections(&request) {
+    output.table(&tool_input::facts(request, &names, context.now()))?;
+    for (name, text) in tool_input::sections(request) {
         let heading = output.paint(TextStyle::Dim, &clean::exact_line(&name));
         output.line(format_args!("\n{heading}\n{}", clean::exact(&text)))?;
     }
     if let Some(diff) = &request.diff {
-        output.line(format_args!("\n{}", output.paint(TextStyle::Dim, "proposed changes")))?;
+        output.line(format_args!("\n{}", output.paint(TextStyle::Dim, texts::proposed())))?;
         for line in diff.trim_end_matches('\n').split('\n') {
             output.line(output.paint(tool_input::diff_style(line), &clean::exact_line(line)))?;
         }
     }
     if request.state == PermissionState::Pending {
         let id = request.permission_request_id;
-        output.say(format_args!("\nAllow it: attache approvals approve {id}\nDeny it:  attache approvals deny {id}"));
+        output.say(texts::allow_or_deny(id));
         if let Some(reason) = request.once {
-            output.say(format_args!("Only scope `once` is possible: {}.", once_reason(reason)));
+            output.say(texts::only_once(once_reason(reason)));
         }
     }
     Ok(())
 }
 
-const fn once_reason(reason: OnceReason) -> &'static str {
+fn once_reason(reason: OnceReason) -> &'static str {
     match reason {
-        OnceReason::HiddenInput => "the agent doesn't disclose the tool's input",
-        OnceReason::PrivateAgent => "a private agent acts with its owner's rights",
-        OnceReason::Plan => "every plan is decided by itself",
+        OnceReason::HiddenInput => texts::once_hidden(),
+        OnceReason::PrivateAgent => texts::once_private(),
+        OnceReason::Plan => texts::once_plan(),
     }
 }
 
@@ -253,7 +282,10 @@ async fn decide(
     answer: DecisionArgs,
     verdict: ApprovalVerdict,
 ) -> Result<(), CommandFailure> {
-    let id = answer.request.permission(hub).await?;
+    let id = match answer.request.is_last() {
+        true => last_shown(context, hub).await?,
+        false => answer.request.permission(hub).await?,
+    };
     let request = DecisionRequest {
         approved: verdict == ApprovalVerdict::Yes,
         scope: answer.scope,
@@ -273,37 +305,66 @@ async fn decide(
     if context.output.is_json() {
         return context.output.json(&decided);
     }
-    let (style, word) = if request.approved { (TextStyle::Good, "Allowed") } else { (TextStyle::Bad, "Denied") };
     let scope = tool_input::scope(answer.scope);
-    let tool = clean::exact_line(&decided.tool).into_owned();
+    let (agent, tool) = (clean::line(&decided.agent_name), clean::exact_line(&decided.tool));
+    let subject = tool_input::request_summary(&decided);
     let what = match (&request.tool_pattern, answer.scope) {
-        (Some(pattern), _) => format!("every tool that matches `{}`", clean::exact_line(pattern)),
-        (None, DecisionScope::Once) => tool,
-        (None, _) => format!("{tool} with exactly this input"),
+        (Some(pattern), _) => texts::every_tool(clean::exact_line(pattern)),
+        (None, DecisionScope::Once) => texts::one_use(tool, clean::exact_line(&subject)),
+        (None, _) => texts::exact_tool(tool, clean::exact_line(&subject)),
     };
-    let until = request.until.map(|until| format!(" until {until}")).unwrap_or_default();
-    context.output.say_styled(
-        style,
-        format_args!(
-            "{word} {scope}: {} {} use {what}{until}.",
-            clean::line(&decided.agent_name),
-            if request.approved { "can" } else { "can't" }
-        ),
-    );
+    let (style, text) = match (request.approved, request.until) {
+        (true, None) => (TextStyle::Good, texts::allowed(scope, agent, what)),
+        (true, Some(until)) => (TextStyle::Good, texts::allowed_until(scope, agent, what, until)),
+        (false, None) => (TextStyle::Bad, texts::denied(scope, agent, what)),
+        (false, Some(until)) => (TextStyle::Bad, texts::denied_until(scope, agent, what, until)),
+    };
+    context.output.say_styled(style, text);
     if let Some(grant) = decided.grant_id {
-        context
-            .output
-            .say(format_args!("Saved as grant {grant}. To revoke it: attache approvals grants revoke {grant}"));
+        context.output.say(texts::saved_grant(grant));
     }
     Ok(())
+}
+
+/// Without a home there is no `last`.
+fn remember_shown(context: &CommandContext, hub: &HubClient, request: PermissionId) {
+    let shown = LastSeenApproval { api_base: hub.address().api_base(), permission_request_id: request };
+    let text = serde_json::to_vec(&shown).expect("our own types serialise to JSON");
+    let Ok(file) = context.home().map(|home| home.shown_approval()) else { return };
+    if let Err(error) = home::write_private(&file, &text) {
+        tracing::debug!(%error, "failed to record which request was shown");
+        // Otherwise `last` would be one that was shown before.
+        let _ = fs::remove_file(&file);
+    }
+}
+
+/// Refused unless a request of this hub was shown: which one is the newest may have changed since the person looked.
+async fn last_shown(context: &CommandContext, hub: &HubClient) -> Result<PermissionId, CommandFailure> {
+    let shown = context.home().ok().and_then(|home| fs::read(home.shown_approval()).ok());
+    let shown = shown.and_then(|text| serde_json::from_slice::<LastSeenApproval>(&text).ok());
+    if let Some(shown) = shown.filter(|shown| shown.api_base == hub.address().api_base()) {
+        return Ok(shown.permission_request_id);
+    }
+    let page = PageQuery { limit: Some(MAX_NAMED), cursor: None };
+    let state = Some(PermissionState::Pending);
+    let pending = hub.permissions(&PermissionFilter { state, page, ..PermissionFilter::default() }).await?;
+    let line = |request: &PermissionRequest| {
+        let (agent, tool) = (clean::line(&request.agent_name), clean::exact_line(&request.tool));
+        let subject = tool_input::request_summary(request);
+        texts::pending_line(request.permission_request_id, agent, tool, clean::exact_line(&subject))
+    };
+    let hint = match &*pending.permission_requests {
+        [] => texts::none_pending().to_owned(),
+        requests => texts::show_first(requests.iter().map(line).collect::<Vec<_>>().join("\n")),
+    };
+    Err(CommandFailure::usage(texts::none_shown()).hint(hint))
 }
 
 /// If someone else decided first, the failure names them and their decision.
 async fn already_decided(context: &CommandContext, hub: &HubClient, error: attache_client::Error) -> CommandFailure {
     let Some(decided) = error.decided() else { return error.into() };
     let names = DisplayNames::of(hub, decided.permission_request.decided_by.iter()).await;
-    let message =
-        format!("already decided: {}", tool_input::verdict(&decided.permission_request, &names, context.now()));
+    let message = texts::already_decided(tool_input::verdict(&decided.permission_request, &names, context.now()));
     let failure = CommandFailure::from(error);
     CommandFailure { message, ..failure }
 }
@@ -315,38 +376,49 @@ async fn grants(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> R
         return output.json(&list);
     }
     if list.permission_grants.is_empty() {
-        output.say(
-            "No grants. To create one, approve a request with a wider scope: attache approvals approve ID --scope run",
-        );
+        output.say(texts::no_grants());
         return Ok(());
     }
     let agents = list.permission_grants.iter().map(|grant| grant.agent_id.to_string());
     let names =
         DisplayNames::of(hub, agents.chain(list.permission_grants.iter().map(|grant| grant.created_by.clone()))).await;
-    let mut table = TextTable::new(&["ID", "STATE", "ANSWER", "AGENT", "REACH", "ENDS", "BY", "WHAT"]);
+    let mut table = TextTable::new(&[
+        terms::id(),
+        terms::state(),
+        terms::answer(),
+        terms::agent(),
+        terms::reach(),
+        terms::ends(),
+        terms::by(),
+        terms::what(),
+    ]);
     for grant in &list.permission_grants {
         let (state, style) = match (grant.revoked_at, grant.ends_at()) {
-            (Some(_), _) => ("revoked", TextStyle::Dim),
+            (Some(_), _) => (texts::grant_revoked(), TextStyle::Dim),
             // The end time of a run comes from the hub's clock, which may be ahead of this machine's.
-            (None, Some(end)) if grant.ended_at.is_some() || end <= now => ("ended", TextStyle::Dim),
-            (None, _) => ("stands", TextStyle::Good),
+            (None, Some(end)) if grant.ended_at.is_some() || end <= now => (texts::grant_ended(), TextStyle::Dim),
+            (None, _) => (texts::grant_stands(), TextStyle::Good),
         };
         let reach = match (grant.task_run_id, grant.conversation_id) {
             (Some(run), _) => format!(" {run}"),
             (None, Some(conversation)) => format!(" {conversation}"),
             (None, None) => String::new(),
         };
-        let channel = grant.channel_id.map(|channel| format!(" over {channel}")).unwrap_or_default();
+        let reach = format!("{}{reach}", grant.scope.as_str());
+        let reach = match grant.channel_id {
+            Some(channel) => texts::over_channel(reach, channel),
+            None => reach,
+        };
         table.row([
             TextCell::plain(grant.grant_id.to_string()),
             TextCell::styled(state, style),
-            TextCell::plain(if grant.approved { "allow" } else { "deny" }),
+            TextCell::plain(if grant.approved { texts::allow() } else { texts::deny() }),
             TextCell::plain(names.get(grant.agent_id)),
-            TextCell::plain(format!("{}{reach}{channel}", grant.scope.as_str())),
+            TextCell::plain(reach),
             TextCell::plain(time::relative_or(
                 grant.ends_at(),
                 now,
-                if grant.scope == DecisionScope::Run { "when the run ends" } else { "never" },
+                if grant.scope == DecisionScope::Run { texts::when_run_ends() } else { terms::never() },
             )),
             TextCell::plain(names.get(&grant.created_by)),
             TextCell::plain(match &grant.tool_pattern {
@@ -365,10 +437,10 @@ async fn allowed(hub: &HubClient, request: PermissionId) -> String {
     match hub.permission(request).await {
         Ok(request) => {
             let (tool, brief) = (clean::exact_line(&request.tool).into_owned(), tool_input::request_summary(&request));
-            format!("exactly {tool}: {}", clean::exact_line(&brief))
+            texts::exactly(tool, clean::exact_line(&brief))
         }
         // Retention may have removed the request.
-        Err(_) => format!("exactly {request}"),
+        Err(_) => texts::exactly_request(request),
     }
 }
 
@@ -377,21 +449,19 @@ fn parse_state(text: &str) -> Result<ApprovalStateArg, String> {
         "all" => Ok(ApprovalStateArg::All),
         _ => PermissionState::from_text(text)
             .map(ApprovalStateArg::One)
-            .ok_or_else(|| "expected one of pending, approved, denied, expired, cancelled, all".to_owned()),
+            .ok_or_else(|| errors::state_expected().to_owned()),
     }
 }
 
 fn parse_scope(text: &str) -> Result<DecisionScope, String> {
-    DecisionScope::from_text(text).ok_or_else(|| "expected one of once, run, conversation, agent".to_owned())
+    DecisionScope::from_text(text).ok_or_else(|| errors::scope_expected().to_owned())
 }
 
 fn parse_until(text: &str) -> Result<GrantExpiryArg, String> {
     if let Ok(at) = text.parse() {
         return Ok(GrantExpiryArg::At(at));
     }
-    amount::duration(text)
-        .map(GrantExpiryArg::After)
-        .map_err(|_| "expected a time such as 30m, 8h, 7d or 2027-01-31T12:00:00Z".to_owned())
+    amount::duration(text).map(GrantExpiryArg::After).map_err(|_| errors::until_expected().to_owned())
 }
 
 #[cfg(test)]

@@ -4,12 +4,17 @@ mod attachment;
 
 use std::{io::Read as _, path::PathBuf, time::Duration};
 
-use attache_client::{CallBuilder, Client, HubClient, PageQuery, RunFilter};
+use attache_client::{CallBuilder, Client, HubClient};
 use attache_protocol::{
     ConversationId, Json, RunId,
     error::exit,
-    rules::permission_mode::PermissionMode,
-    wire::{conversation::CreateConversationRequest, part::Part, run::Sandbox, usage::Budget},
+    rules::{permission_mode::PermissionMode, run::RunStatus},
+    wire::{
+        conversation::CreateConversationRequest,
+        part::Part,
+        run::{RunQuery, Sandbox},
+        usage::Budget,
+    },
 };
 use clap::ValueEnum;
 
@@ -20,10 +25,12 @@ use crate::{
         ids::IdArg,
         permission_mode,
     },
+    text::{ask as texts, errors, terms},
     ui::{
         failure::CommandFailure,
         follow::{self, FollowEnd, FollowOutput, RunFollower},
         queue_reason,
+        signals::TerminationSignals,
     },
 };
 
@@ -34,11 +41,13 @@ use crate::{
   attache ask builder \"run the tests\" --timeout 600
   attache ask builder \"train the model\" --run-timeout 8h
   attache ask builder \"…\" --mode plan_first     approve its plan before it changes anything
+  attache ask builder \"…\" --worktree           work on a branch of its own; then see attache worktrees
   attache ask builder \"…\" --sandbox cwd-only,no-network
   attache ask builder \"…\" --cost 0.50 --tokens 200000      stop at whichever limit is reached first
+  attache ask claude --session last \"go on\"   continue a session that was begun in a terminal of its device
   git diff | attache ask reviewer -          read the task from standard input
   attache ask claude \"what is wrong here\" --file screen.png --file app.log
-  attache ask claude \"…\" --fallback codex   go on with codex if claude has reached a usage limit
+  attache ask claude \"…\" --fallback codex   continue with codex if claude reaches a usage limit
   attache ask builder \"…\" --no-wait          print the run's id and exit
   attache ask builder \"…\" --json             print the finished run as JSON
 
@@ -61,7 +70,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = amount::duration)]
     run_timeout: Option<Duration>,
     /// Stop waiting after this many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", value_parser = amount::seconds)]
     timeout: Option<u64>,
     /// Keep the run going if this command is interrupted or times out
     #[arg(long)]
@@ -72,6 +81,10 @@ pub(crate) struct Args {
     /// Continue this conversation: title, id, unique part of an id, or `last`
     #[arg(long, value_name = "CONVERSATION")]
     conversation: Option<IdArg>,
+    /// Continue this session of your agent's device, for example one begun in a terminal: its id, or `last` for the newest
+    /// one that no conversation continues yet (`attache conversations sessions AGENT`)
+    #[arg(long, value_name = "SESSION", conflicts_with = "conversation")]
+    session: Option<String>,
     /// Idempotency key: repeated requests with the same key create only one run [default: a new key]
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
@@ -79,9 +92,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL")]
     callback: Option<String>,
     /// Permission mode of this run, instead of the agent's: `plan_first` asks you to approve its plan before it changes
-    /// anything; only who may edit the agent can choose one that isn't stricter
+    /// anything; only people who can edit the agent can choose a mode that isn't stricter
     #[arg(long, value_name = PermissionMode::CHOICES, value_parser = permission_mode::parse)]
     mode: Option<PermissionMode>,
+    /// Let the run work in its own git worktree, created from what the agent's folder has checked out; only for people
+    /// who can edit the agent (see `attache worktrees`)
+    #[arg(long)]
+    worktree: bool,
     /// Sandbox limits; a device that can't enforce them refuses the task: cwd-only, no-network, no-exec
     #[arg(long, value_name = "LIMIT,…", value_delimiter = ',')]
     sandbox: Vec<SandboxLimitArg>,
@@ -110,24 +127,32 @@ enum SandboxLimitArg {
     NoExec,
 }
 
+/// Why the command stops following the run before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StopReason {
+    Closed,
+    TimedOut,
+    Interrupted,
+}
+
 /// Attachments up to this total size are sent inline: a run's input is limited to 1 MiB, and base64 adds a third.
 /// Larger ones are uploaded as artifacts, which the device fetches.
 const MAX_INLINE: u64 = 700 * 1024;
 
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
-    let text = if args.task == "-" { read_all("the task")? } else { args.task.clone() };
+    let text = if args.task == "-" { read_all(terms::the_task())? } else { args.task.clone() };
     if text.trim().is_empty() {
-        return Err(CommandFailure::usage("the task is empty").hint("Describe the task: attache ask AGENT \"…\""));
+        return Err(CommandFailure::usage(texts::empty_task()).hint(texts::empty_task_do()));
     }
     let hub = context.hub(&args.hub)?;
     if !args.no_wait {
         // Check first: a key that can call but not read would start a run whose answer it can't see.
-        let newest = RunFilter { page: PageQuery { limit: Some(1), cursor: None }, ..RunFilter::default() };
+        let newest = RunQuery { limit: Some(1), ..RunQuery::default() };
         hub.runs(&newest).await.map_err(|error| {
             let failure = CommandFailure::from(error);
             match failure.exit {
                 exit::DENIED => {
-                    let message = format!("no run was started: this key can't read runs ({})", failure.message);
+                    let message = texts::cant_read_runs(&failure.message);
                     CommandFailure { message, ..failure }
                 }
                 _ => failure,
@@ -136,7 +161,10 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     }
     let conversation = match &args.conversation {
         Some(conversation) => Some(conversation.conversation(&hub).await?),
-        None => None,
+        None => match &args.session {
+            Some(session) => Some(continue_session(&context, &hub, session, &args).await?),
+            None => None,
+        },
     };
     let files = attachment::Files::look(&args.files)?;
     let mut run = match conversation {
@@ -149,9 +177,11 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             return context.output.json(&hub.run(run).await?);
         }
         context.output.line(run)?;
-        context.output.say(format_args!("Follow it: attache watch {run}"));
+        context.output.say(texts::follow_it(run));
         return Ok(());
     }
+    // From here on, a signal cancels the run.
+    let signals = TerminationSignals::new()?;
     if !context.output.is_json() {
         queue_reason::explain_new(&context.output, &context.env, &hub, run).await;
     }
@@ -160,15 +190,19 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     let mut follower = RunFollower::new(context.output, &context.env, show)
         .with_hub(args.hub.hub_options())
         .typing()
-        .streaming(args.stream);
+        .streaming(args.stream)
+        .listening(signals);
     let ended = follower.follow(&hub, &mut run, 0, limit).await;
     drop(follower);
     if let Err(failure) = &ended
         && failure.is_quiet()
     {
         // As after `| head`: nobody is left to read the answer.
-        let what = cancel_or_leave(&context, &hub, run, &args, "the output was closed").await?;
-        context.output.say(format_args!("The output was closed; {what}."));
+        let text = match cancel_or_leave(&context, &hub, run, &args, StopReason::Closed).await? {
+            Some(status) => texts::closed_cancelled(terms::run_status(status)),
+            None => texts::closed_left(run),
+        };
+        context.output.say(text);
     }
     match ended? {
         FollowEnd::Run(run) => {
@@ -179,15 +213,19 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             follow::verdict(&run)
         }
         FollowEnd::TimedOut => {
-            let what = cancel_or_leave(&context, &hub, run, &args, "timed out").await?;
-            let message = format!("timed out after {} seconds; {what}", args.timeout.unwrap_or_default());
-            Err(CommandFailure::new("timed_out", exit::TIMED_OUT, message)
-                .hint(format!("See the run: attache runs show {run}")))
+            let seconds = args.timeout.unwrap_or_default();
+            let message = match cancel_or_leave(&context, &hub, run, &args, StopReason::TimedOut).await? {
+                Some(status) => texts::timed_out_cancelled(seconds, terms::run_status(status)),
+                None => texts::timed_out_left(seconds, run),
+            };
+            Err(CommandFailure::new("timed_out", exit::TIMED_OUT, message).hint(texts::see_the_run(run)))
         }
         FollowEnd::Interrupted => {
-            let what = cancel_or_leave(&context, &hub, run, &args, "interrupted").await?;
-            Err(CommandFailure::new("cancelled", exit::FAILED, format!("interrupted; {what}"))
-                .hint(format!("See the run: attache runs show {run}")))
+            let message = match cancel_or_leave(&context, &hub, run, &args, StopReason::Interrupted).await? {
+                Some(status) => texts::interrupted_cancelled(terms::run_status(status)),
+                None => texts::interrupted_left(run),
+            };
+            Err(CommandFailure::new("cancelled", exit::FAILED, message).hint(texts::see_the_run(run)))
         }
     }
 }
@@ -219,10 +257,26 @@ async fn start_in_new_conversation(
     if let Err(failure) = &started
         && (failure.exit == exit::UNREACHABLE || hub.delete_conversation(id).await.is_err())
     {
-        let delete = format!("attache conversations delete {id}");
-        context.output.say(format_args!("The uploaded files are in {id}. To delete them: {delete}"));
+        context.output.say(texts::files_left(id));
     }
     started
+}
+
+/// The conversation whose runs continue a session of the agent's device.
+async fn continue_session(
+    context: &CommandContext,
+    hub: &HubClient,
+    session: &str,
+    args: &Args,
+) -> Result<ConversationId, CommandFailure> {
+    let request = CreateConversationRequest {
+        agent_type: Some(args.agent.clone()),
+        host_session: Some(session.to_owned()),
+        ..CreateConversationRequest::default()
+    };
+    let id = hub.create_conversation(&request).await?.conversation_id;
+    context.output.say(texts::continuing(id, &args.agent));
+    Ok(id)
 }
 
 /// Builds the call from the arguments. Retries after a lost response create only one run.
@@ -247,6 +301,9 @@ fn call(
     }
     if let Some(mode) = args.mode {
         call = call.permission_mode(mode);
+    }
+    if args.worktree {
+        call = call.worktree();
     }
     if !args.sandbox.is_empty() {
         call = call.sandbox(args.sandbox.iter().fold(Sandbox::default(), |sandbox, limit| match limit {
@@ -273,39 +330,43 @@ fn call(
 /// Names the missing agent or conversation. The hub's hint already lists the available agents.
 fn explain(error: attache_client::Error, args: &Args) -> CommandFailure {
     let failure = CommandFailure::from(error);
-    match &args.conversation {
+    match (&args.conversation, &args.fallback) {
         _ if failure.code != "not_found" => failure,
-        Some(conversation) => CommandFailure {
-            message: format!("agent `{}` or conversation {conversation} not found", args.agent),
-            hint: "List them: `attache agents` and `attache conversations`.".to_owned(),
+        (None, Some(fallback)) => CommandFailure {
+            message: errors::fallback_not_found(&args.agent, fallback),
+            hint: errors::fallback_not_found_do().to_owned(),
             ..failure
         },
-        None => CommandFailure { message: format!("agent `{}` not found", args.agent), ..failure },
+        (Some(conversation), _) => CommandFailure {
+            message: errors::conversation_not_found(&args.agent, conversation),
+            hint: errors::conversation_not_found_do().to_owned(),
+            ..failure
+        },
+        (None, None) => CommandFailure { message: errors::agent_not_found(&args.agent), ..failure },
     }
 }
 
 /// Reads standard input to its end.
 pub(super) fn read_all(what: &str) -> Result<String, CommandFailure> {
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).map_err(|error| {
-        CommandFailure::usage(format!("can't read {what} from standard input: {error}"))
-            .hint("The input must be UTF-8 text.")
-    })?;
+    std::io::stdin()
+        .read_to_string(&mut text)
+        .map_err(|error| CommandFailure::usage(errors::stdin_unreadable(what, error)).hint(errors::stdin_text()))?;
     Ok(text)
 }
 
-/// Cancels the run unless `--no-cancel` is set, and returns a phrase that describes its state.
+/// Cancels the run unless `--no-cancel` is set, and returns its status. None if it continues.
 async fn cancel_or_leave(
     context: &CommandContext,
     hub: &HubClient,
     run: RunId,
     args: &Args,
-    reason: &str,
-) -> Result<String, CommandFailure> {
+    reason: StopReason,
+) -> Result<Option<RunStatus>, CommandFailure> {
     if args.no_cancel {
-        return Ok(format!("the run continues (attache watch {run})"));
+        return Ok(None);
     }
-    let cancelled = hub.cancel_run(run, Some(reason)).await;
+    let cancelled = hub.cancel_run(run, Some(reason.recorded())).await;
     let (state, run) = match cancelled {
         Ok(run) => (run.status, Some(run)),
         // It finished in the meantime.
@@ -313,8 +374,8 @@ async fn cancel_or_leave(
             Some(run) => (run.status, Some(run.clone())),
             None => {
                 let failure = CommandFailure::from(error);
-                let message = format!("{reason}; the run was not cancelled: {}", failure.message);
-                let hint = format!("It may still be working. Cancel it: attache runs cancel {run}");
+                let message = texts::not_cancelled(reason.text(), &failure.message);
+                let hint = texts::not_cancelled_do(run);
                 return Err(CommandFailure { message, hint, ..failure });
             }
         },
@@ -322,5 +383,27 @@ async fn cancel_or_leave(
     if let Some(run) = run.filter(|_| context.output.is_json()) {
         context.output.json(&run)?;
     }
-    Ok(format!("the run is {}", state.as_str()))
+    Ok(Some(state))
+}
+
+// === impl StopReason ===
+
+impl StopReason {
+    /// What the run's log says.
+    const fn recorded(self) -> &'static str {
+        match self {
+            Self::Closed => "the output was closed",
+            Self::TimedOut => "timed out",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
+    /// What the person is told.
+    fn text(self) -> &'static str {
+        match self {
+            Self::Closed => texts::closed(),
+            Self::TimedOut => texts::timed_out(),
+            Self::Interrupted => texts::interrupted(),
+        }
+    }
 }

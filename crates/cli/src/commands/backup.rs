@@ -11,11 +11,15 @@ use std::{
 
 use attache_os::private_file;
 use attache_protocol::{env::Env, error::exit};
-use attache_store::sqlite::SqliteStore;
+use attache_store::sql::{DatabaseAddress, SqlStore};
 use serde::Serialize;
 
 use crate::{
-    env::context::CommandContext,
+    env::{
+        context::CommandContext,
+        home::{DATABASE, MOVED_DATABASE},
+    },
+    server::shared_database::{self, DatabaseArgs, DatabaseServer},
     ui::{failure::CommandFailure, output::TextStyle, signals::TerminationSignals},
 };
 
@@ -24,6 +28,7 @@ use crate::{
 #[command(after_help = "Examples:
   attache backup hub-2026-11-16.tar
   attache backup /mnt/backup/hub.tar --data /srv/attache
+  attache backup hub.tar --database-url postgres://…     of a hub on PostgreSQL
 
 The file is a tar archive with a consistent snapshot of the database, the artifacts and the keys. It contains secrets:
 protect it like the data folder. To restore it: mkdir -m 700 DIR && tar -xpf FILE -C DIR && attache hub --data DIR. See docs/backup.md.")]
@@ -33,6 +38,8 @@ pub(crate) struct Args {
     /// The hub's data folder [default: $A2A_HOME/hub]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    #[command(flatten)]
+    database: DatabaseArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -45,7 +52,6 @@ struct BackupSummary {
 /// A private folder beside the archive, with everything that isn't finished yet. Removed with its contents.
 struct BackupFolder(PathBuf);
 
-const DATABASE: &str = "hub.db";
 /// Beginning of the names of folders and files that belong to a process.
 const PROCESS_PREFIX: &str = ".attache-";
 /// How often to try to remove the folder of an interrupted backup that is still being written.
@@ -57,11 +63,16 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         None => context.home()?.hub(),
     };
     let file = std::path::absolute(&args.file).map_err(|error| CommandFailure::file("use", &args.file, &error))?;
-    check(&data, &file)?;
+    let server = args.database.server(&context)?;
+    check(&data, server.as_ref(), &file)?;
+    let database = match server {
+        Some(server) => server.address()?,
+        None => DatabaseAddress::File(data.join(DATABASE)),
+    };
     let mut signals = TerminationSignals::new()?;
     let folder = BackupFolder::beside(&file, &context.env).map_err(|error| unwritable(&file, &error))?;
     let path = folder.0.clone();
-    let working = tokio::task::spawn_blocking(move || back_up(&data, &file, &path));
+    let working = tokio::task::spawn_blocking(move || back_up(database, &data, &file, &path));
     let made = tokio::select! {
         made = working => {
             made.map_err(|error| CommandFailure::failed(format!("the backup was interrupted: {error}")))??
@@ -85,10 +96,21 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
 }
 
 /// Fails early, before anything is copied.
-fn check(data: &Path, file: &Path) -> Result<(), CommandFailure> {
-    if fs::metadata(data.join(DATABASE)).map_or(true, |metadata| metadata.len() == 0) {
+fn check(data: &Path, server: Option<&DatabaseServer>, file: &Path) -> Result<(), CommandFailure> {
+    // With its database on a server, the folder still has the keys.
+    let has_hub = match server {
+        Some(_) => data.is_dir(),
+        None => fs::metadata(data.join(DATABASE)).is_ok_and(|metadata| metadata.len() > 0),
+    };
+    if !has_hub && data.join(MOVED_DATABASE).exists() {
+        let moved = format!("the database of the hub in {} was moved to PostgreSQL", data.display());
+        return Err(CommandFailure::failed(moved).hint("Set ATTACHE_DATABASE_URL, or pass --database-url."));
+    }
+    if !has_hub {
         return Err(CommandFailure::new("not_found", exit::NOT_FOUND, format!("no hub found in {}", data.display()))
-            .hint("Pass the hub's data folder: --data DIR."));
+            .hint(
+                "Pass the hub's data folder: --data DIR. If its database is on PostgreSQL, also pass --database-url.",
+            ));
     }
     match fs::symlink_metadata(file) {
         Ok(_) => Err(unwritable(file, &io::ErrorKind::AlreadyExists.into())),
@@ -97,12 +119,22 @@ fn check(data: &Path, file: &Path) -> Result<(), CommandFailure> {
 }
 
 /// Writes the archive in the private folder and moves it to its place when it is complete.
-fn back_up(data: &Path, file: &Path, folder: &Path) -> Result<BackupSummary, CommandFailure> {
+fn back_up(
+    database: DatabaseAddress,
+    data: &Path,
+    file: &Path,
+    folder: &Path,
+) -> Result<BackupSummary, CommandFailure> {
     let failed = |error: io::Error| unwritable(file, &error);
-    let (database, copy, draft) = (data.join(DATABASE), folder.join(DATABASE), folder.join("archive.tar"));
-    SqliteStore::backup(&database, &copy).map_err(|error| {
-        CommandFailure::failed(format!("can't copy {}: {error}", database.display()))
-            .hint("Check the free disk space and the hub's health: attache doctor")
+    let (copy, draft) = (folder.join(DATABASE), folder.join("archive.tar"));
+    let named = match &database {
+        DatabaseAddress::File(path) => Some(path.display().to_string()),
+        DatabaseAddress::Server { .. } => None,
+    };
+    SqlStore::backup(database, &copy).map_err(|error| match named {
+        Some(path) => CommandFailure::failed(format!("can't copy {path}: {error}"))
+            .hint("Check the free disk space and the hub's health: attache doctor"),
+        None => shared_database::refusal(&error),
     })?;
     let out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).map_err(failed)?;
     let mut out = BufWriter::new(out);
@@ -138,17 +170,25 @@ fn add_folder(out: &mut impl io::Write, data: &Path, below: &Path, files: &mut u
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let path = below.join(entry.file_name());
-        let kind = entry.file_type().map_err(failed)?;
         if is_of_process(&path) {
             continue;
         }
-        if kind.is_dir() {
-            let mode = entry.metadata().map_err(failed)?.permissions().mode();
+        let mut metadata = entry.metadata().map_err(failed)?;
+        if metadata.is_symlink() {
+            // Two hubs share `blobs` that way. Deeper down, nothing of ours is a link.
+            if below != Path::new("") {
+                return Err(CommandFailure::failed(format!("{} is a link", entry.path().display()))
+                    .hint("Put what it leads to in its place, so that it can be part of the backup."));
+            }
+            metadata =
+                fs::metadata(entry.path()).map_err(|error| CommandFailure::file("read", &entry.path(), &error))?;
+        }
+        let mode = metadata.permissions().mode();
+        if metadata.is_dir() {
             let header = tar::folder(&path.to_string_lossy(), mode);
             out.write_all(&header).map_err(|error| CommandFailure::file("write", &path, &error))?;
             add_folder(out, data, &path, files)?;
-        } else if kind.is_file() {
-            let mode = entry.metadata().map_err(failed)?.permissions().mode();
+        } else if metadata.is_file() {
             match add(out, &entry.path(), &path.to_string_lossy(), mode) {
                 Ok(()) => *files += 1,
                 // Retention may have removed it in the meantime.

@@ -13,6 +13,7 @@ use crate::{
         contexts::{self, Contexts, SavedHub},
         home,
     },
+    text::{errors, people, terms},
     ui::{
         failure::CommandFailure,
         output::{TextCell, TextStyle, TextTable},
@@ -99,7 +100,12 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
             let address = HubAddress::parse(&hub)?;
             let key = match key_file {
                 Some(file) => home::read_secret(&file)?,
-                None => Secret::new(secret_prompt::ask("Hub key: ")?.expose().trim().to_owned()),
+                None => {
+                    let typed = secret_prompt::ask(people::ask_key()).map_err(|failure| {
+                        CommandFailure { message: errors::no_key().to_owned(), ..failure }.hint(errors::no_key_do())
+                    })?;
+                    Secret::new(typed.expose().trim().to_owned())
+                }
             };
             all.save_key(home.path(), &name, &key)?;
             // Only the first hub becomes current on its own; later commands must not switch hubs unexpectedly.
@@ -110,12 +116,10 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
             }
             all.save(home.path())?;
             if all.current.as_ref() == Some(&name) {
-                output.say(format_args!("Switched to {name} ({address})."));
+                output.say(people::switched(name, address));
             } else {
-                let now = all.current.as_deref().unwrap_or("this machine's hub");
-                output.say(format_args!(
-                    "Saved {name} ({address}). The current hub is still {now}. To switch: attache context use {name}"
-                ));
+                let now = all.current.as_deref().unwrap_or(people::own_hub());
+                output.say(people::saved(&name, address, now));
             }
             Ok(())
         }
@@ -126,15 +130,15 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
             all.current.clone_from(&name);
             all.save(home.path())?;
             match name {
-                Some(name) => output.say(format_args!("Switched to {name}.")),
-                None => output.say("Switched to this machine's hub."),
+                Some(name) => output.say(people::switched_to(name)),
+                None => output.say(people::switched_to_own()),
             }
             Ok(())
         }
         ContextCommand::Remove { name } => {
             all.get(&name)?;
             all.remove(home.path(), &name)?;
-            output.say(format_args!("Removed {name} and its key."));
+            output.say(people::forgotten(name));
             Ok(())
         }
     }
@@ -153,17 +157,17 @@ fn list(context: &CommandContext, all: &Contexts) -> Result<(), CommandFailure> 
         return output.json(&shown);
     }
     if shown.contexts.is_empty() {
-        output.say("No saved hubs. Add one: attache context add NAME --hub URL --key-file FILE");
+        output.say(people::none_saved());
         return Ok(());
     }
-    let mut table = TextTable::new(&["NAME", "CURRENT", "HUB", "KEY"]);
+    let mut table = TextTable::new(&[terms::name(), people::current(), people::hub(), people::key()]);
     for hub in &shown.contexts {
         let in_use = shown.current == Some(hub.name);
         table.row([
             TextCell::strong(hub.name),
-            if in_use { TextCell::styled("yes", TextStyle::Good) } else { TextCell::plain("") },
+            if in_use { TextCell::styled(people::yes(), TextStyle::Good) } else { TextCell::plain("") },
             TextCell::plain(hub.hub),
-            TextCell::plain(if hub.has_key { "kept" } else { "none" }),
+            TextCell::plain(if hub.has_key { people::kept() } else { terms::none() }),
         ]);
     }
     output.table(&table)

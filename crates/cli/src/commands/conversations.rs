@@ -4,7 +4,10 @@ use attache_client::{HubClient, PageQuery};
 use attache_protocol::{
     ConversationId,
     error::exit,
-    wire::conversation::{CreateConversationRequest, MessageRole},
+    wire::{
+        conversation::{CreateConversationRequest, MessageRole},
+        host_session::HostSession,
+    },
 };
 use clap::Subcommand;
 use serde::Serialize;
@@ -31,6 +34,8 @@ use crate::{
   attache conversations add --title \"Release 2\"
   attache ask builder --conversation cnv_… \"go on\"
   attache conversations show \"Release 2\"     by title, id, unique part of an id, or `last`
+  attache conversations sessions claude        sessions that the agent keeps on its device
+  attache ask claude --session last \"go on\"   continue the newest one that was begun in a terminal
   attache conversations delete cnv_…",
     args_conflicts_with_subcommands = true
 )]
@@ -45,7 +50,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum ConversationsCommand {
-    /// List conversations (default)
+    /// List conversations that were started on their own (default), not those that a run began; `attache runs` lists runs
     List(PageArgs),
     /// Start a conversation
     Add {
@@ -59,6 +64,11 @@ enum ConversationsCommand {
         /// Skip the confirmation prompt
         #[arg(long, short)]
         yes: bool,
+    },
+    /// List the sessions that your agent keeps for its folder, also those begun in a terminal of its device
+    Sessions {
+        /// Agent name or id; one of your own
+        agent: String,
     },
     /// Show the messages of a conversation
     Show {
@@ -84,6 +94,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         ConversationsCommand::Delete { conversation, yes } => {
             delete(&context, &hub, conversation.conversation(&hub).await?, yes).await
         }
+        ConversationsCommand::Sessions { agent } => sessions(&context, &hub, &agent).await,
         ConversationsCommand::Show { conversation, page } => {
             show(&context, &hub, conversation.conversation(&hub).await?, &page.page()).await
         }
@@ -120,7 +131,7 @@ async fn delete(
 async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Result<(), CommandFailure> {
     let list = hub.conversations(&page.page()).await?;
     let next_cursor = list.next_cursor.as_deref();
-    let when_empty = "No conversations yet.";
+    let when_empty = "No conversation was started on its own. Each run has one; list runs with `attache runs`, and read the newest conversation with `attache conversations show last`.";
     Listing { answer: &list, items: &list.conversations, next_cursor, when_empty }.print(
         context,
         &[
@@ -129,6 +140,28 @@ async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Res
             ("TITLE", &|conversation| TextCell::excerpt(conversation.title.as_deref().unwrap_or("–"))),
         ],
     )
+}
+
+async fn sessions(context: &CommandContext, hub: &HubClient, agent: &str) -> Result<(), CommandFailure> {
+    let list = hub.host_sessions(agent).await?;
+    let when_empty = match list.reported_at {
+        Some(_) => "The agent keeps no sessions for its folder.",
+        None => "The device hasn't reported yet. Is its runtime running?",
+    };
+    let place = |session: &HostSession| session.conversation_id.map_or("terminal".to_owned(), |id| id.to_string());
+    Listing { answer: &list, items: &list.host_sessions, next_cursor: None, when_empty }.print(
+        context,
+        &[
+            ("ID", &|session| TextCell::plain(session.session_id.clone())),
+            ("LAST USED", &|session| TextCell::plain(time::relative(session.updated_at, context.now()))),
+            ("CONVERSATION", &|session| TextCell::plain(place(session))),
+            ("TITLE", &|session| TextCell::excerpt(&session.title)),
+        ],
+    )?;
+    if !context.output.is_json() && !list.host_sessions.is_empty() {
+        context.output.say(format_args!("Continue one: attache ask {agent} --session ID \"…\""));
+    }
+    Ok(())
 }
 
 async fn show(

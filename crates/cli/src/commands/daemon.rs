@@ -1,11 +1,21 @@
 //! `attache daemon`: runs the delegation daemon, which shares folders of this machine under leases.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use attache_client::HubAddress;
-use attache_delegation::delegator::{DelegationDaemon, HubKeys, Options};
+use attache_delegation::{
+    CompatEndpoint, CompatOptions,
+    awcp_policy::{TrustedPeer, normal_url},
+    collaborator::GuardCommand,
+    delegator::{DelegationDaemon, HubKeys, Options},
+};
 use attache_protocol::Secret;
 use serde::Serialize;
+use tokio::{net::TcpListener, task::JoinHandle};
 
 use crate::{
     env::{
@@ -22,6 +32,8 @@ use crate::{
 #[command(after_help = "Examples:
   attache daemon                                   in the foreground, until Ctrl-C
   attache daemon --ssh-listen 0.0.0.0:2222         let remote agents on the network connect directly
+  attache daemon --awcp-compat 127.0.0.1:4001 --to http://127.0.0.1:7800/a2a/builder
+                                                   also take folders from delegators of the AWCP reference implementation
   attache daemon --stop                            stop the running daemon and end its delegations
 
 `attache delegate` and `attache mcp` start the daemon automatically; it logs to $AWCP_HOME/logs/daemon.log. Each $AWCP_HOME
@@ -31,11 +43,17 @@ pub(crate) struct Args {
     /// SSH listen address; with a loopback address, folders are reachable only through the hub or from this machine
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     ssh_listen: SocketAddr,
+    /// Address for delegators of the AWCP reference implementation, on this machine only; their URL is http://ADDR/awcp
+    #[arg(long, value_name = "ADDR", requires = "to")]
+    awcp_compat: Option<SocketAddr>,
+    /// The agent that works on what they delegate
+    #[arg(long, value_name = "URL", requires = "awcp_compat")]
+    to: Option<String>,
     /// Write {"socket":…,"ssh":"127.0.0.1:PORT"} to this file when ready
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
     /// Stop the running daemon
-    #[arg(long, conflicts_with_all = ["ssh_listen", "ready_file"])]
+    #[arg(long, conflicts_with_all = ["ssh_listen", "awcp_compat", "ready_file"])]
     stop: bool,
     /// Detach from the terminal
     #[arg(long, hide = true)]
@@ -46,6 +64,8 @@ pub(crate) struct Args {
 struct DaemonReadyFile<'a> {
     socket: &'a std::path::Path,
     ssh: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    awcp_compat: Option<String>,
     pid: u32,
 }
 
@@ -67,15 +87,80 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     options.desktop = context.config.desktop.clone();
     options.keys = Arc::new(MachineHubKeys(context.config.clone()));
     options.env = context.env.clone();
+    options.copies =
+        std::env::current_exe().ok().map(|program| GuardCommand { program, args: vec!["mount-guard".into()] });
+    // Bound first: an address in use is no reason to end what another daemon left behind.
+    let compat = match args.awcp_compat.zip(args.to.as_deref()) {
+        Some((address, agent)) => Some((listen(address).await?, agent_of(&context, agent)?)),
+        None => None,
+    };
     let ending = ShutdownSignals::of_signals()?;
     let daemon = DelegationDaemon::start(options).await?;
-    let ready = DaemonReadyFile { socket: daemon.socket(), ssh: daemon.ssh().to_string(), pid: std::process::id() };
+    let compat = match compat {
+        Some((listener, agent)) => Some(serve(&context, &daemon, listener, agent)?),
+        None => None,
+    };
+    let awcp_compat = compat.as_ref().map(|(address, _)| format!("http://{address}/awcp"));
+    let ready = DaemonReadyFile {
+        socket: daemon.socket(),
+        ssh: daemon.ssh().to_string(),
+        awcp_compat,
+        pid: std::process::id(),
+    };
     process::write_ready(args.ready_file.as_deref(), &ready)?;
     if !args.detached {
         context.output.say(format_args!("Listening on {}; SSH on {}.", ready.socket.display(), ready.ssh));
+        if let Some(url) = &ready.awcp_compat {
+            context.output.say(format_args!("Delegators of the AWCP reference implementation: {url}"));
+        }
     }
     tracing::info!(ssh = ready.ssh, "the daemon is ready");
-    Ok(daemon.run(ending.finish).await?)
+    let ran = daemon.run(ending.finish).await;
+    // Open event streams would keep it from ending.
+    if let Some((_, serving)) = compat {
+        serving.abort();
+    }
+    Ok(ran?)
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, CommandFailure> {
+    if !address.ip().is_loopback() {
+        return Err(CommandFailure::usage(format!("--awcp-compat {address}: only loopback addresses are allowed"))
+            .hint("Its messages contain keys and aren't encrypted. For other machines, put a proxy with TLS in front of it."));
+    }
+    let failed = |error| CommandFailure::failed(format!("can't listen on {address}: {error}"));
+    TcpListener::bind(address).await.map_err(|error| failed(error).hint("Choose another address with --awcp-compat."))
+}
+
+/// The agent as policy.toml lists it. One that isn't listed there needs no trust to work for others.
+fn agent_of(context: &CommandContext, url: &str) -> Result<TrustedPeer, CommandFailure> {
+    let normal = normal_url(url).ok_or_else(|| {
+        CommandFailure::usage(format!("--to {url}: this is not the URL of an agent"))
+            .hint("Write it like http://127.0.0.1:7800/a2a/builder.")
+    })?;
+    let policy = daemon_access::policy(context)?.read().map_err(|error| CommandFailure::usage(error.to_string()))?;
+    let listed = policy.delegator.peer(&normal).cloned().unwrap_or_default();
+    Ok(TrustedPeer { url: normal, ..listed })
+}
+
+/// Serves the other dialect. Returns where, and the task that does it.
+fn serve(
+    context: &CommandContext,
+    daemon: &DelegationDaemon,
+    listener: TcpListener,
+    agent: TrustedPeer,
+) -> Result<(SocketAddr, JoinHandle<()>), CommandFailure> {
+    let folder = exchange_folder(&context.config.awcp_home()?);
+    let endpoint = CompatEndpoint::new(daemon.delegator().clone(), CompatOptions { agent, folder: folder.clone() });
+    let endpoint = endpoint.map_err(|error| CommandFailure::file("use the folder", &folder, &error))?;
+    let address = listener.local_addr().map_err(|error| CommandFailure::failed(error.to_string()))?;
+    Ok((address, tokio::spawn(endpoint.serve(listener))))
+}
+
+/// Beside `$AWCP_HOME`, because nothing in there can be delegated.
+fn exchange_folder(home: &Path) -> PathBuf {
+    let name = home.file_name().unwrap_or_default().to_string_lossy();
+    home.with_file_name(format!("{name}-exchange"))
 }
 
 async fn stop(context: &CommandContext) -> Result<(), CommandFailure> {

@@ -18,8 +18,9 @@ use attache_protocol::{
 
 use super::ask::read_all;
 use crate::{
-    env::context::CommandContext,
+    env::{amount, context::CommandContext},
     server::daemon_access,
+    text::{ask, delegations as texts, errors, terms},
     ui::{
         failure::CommandFailure,
         output::{TextStyle, clean, time},
@@ -34,6 +35,7 @@ use crate::{
   attache delegate . --to http://127.0.0.1:7800/a2a/builder \"make the tests pass\"
   attache delegate ~/src/site --to https://hub.example.org/a2a/reviewer --access-mode ro \"review the last commit\"
   attache delegate . --to URL --ttl 600 --exclude target/ \"…\"
+  attache delegate . --to URL --staged \"…\"             its changes wait for your review
   attache delegate . --to URL --background \"…\"         print the id and exit
   git log -1 | attache delegate . --to URL -           read the task from standard input
 
@@ -59,7 +61,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ro|rw")]
     access_mode: Option<AccessMode>,
     /// Lease duration in seconds [default: from policy.toml, otherwise 3600]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", value_parser = amount::seconds)]
     ttl: Option<u64>,
     /// Print the id and exit without waiting
     #[arg(long)]
@@ -73,9 +75,16 @@ pub(crate) struct Args {
     /// Hide files that match this .gitignore-style pattern; repeatable
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
-    /// How the folder is carried: `attache-fs` or `sshfs` [default: attache-fs if the remote can]
-    #[arg(long, value_name = "attache-fs|sshfs", value_parser = transport)]
+    /// How the remote gets the folder: mounted with attache-fs or sshfs, or as a copy that is kept in sync [default:
+    /// attache-fs if the remote can]
+    #[arg(long, value_name = TransportChoice::CHOICES, value_parser = transport)]
     transport: Option<TransportChoice>,
+    /// The URL is that of an executor of the AWCP reference implementation: speak its dialect and send the folder as an archive
+    #[arg(long, conflicts_with_all = ["transport", "staged"])]
+    awcp_compat: bool,
+    /// Let the agent work in a copy: nothing changes in the folder until you apply it (`attache delegations apply`)
+    #[arg(long)]
+    staged: bool,
     /// File with the key for the agent [default: the key in policy.toml, otherwise this machine's hub key]
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
@@ -96,17 +105,17 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             return context.output.json(&delegation);
         }
         context.output.line(id)?;
-        context.output.say(format_args!("Follow it: attache delegations wait {id}"));
+        context.output.say(texts::follow_it(id));
         return Ok(());
     }
     let ended = tokio::select! {
         ended = follow(&context, &daemon, delegation, "") => ended?,
         () = signals.next() => {
             if args.no_cancel {
-                return Err(CommandFailure::new("interrupted", exit::FAILED, "interrupted; the delegation continues")
-                    .hint(format!("Follow it: attache delegations wait {id}")));
+                return Err(CommandFailure::new("interrupted", exit::FAILED, texts::interrupted())
+                    .hint(texts::follow_it(id)));
             }
-            context.output.say("Cancelling…");
+            context.output.say(texts::cancelling());
             daemon.cancel(id).await?
         }
     };
@@ -114,11 +123,9 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
 }
 
 fn request(args: &Args) -> Result<DelegateRequest, CommandFailure> {
-    let prompt = if args.prompt == "-" { read_all("the task")? } else { args.prompt.clone() };
+    let prompt = if args.prompt == "-" { read_all(terms::the_task())? } else { args.prompt.clone() };
     if prompt.trim().is_empty() {
-        return Err(
-            CommandFailure::usage("the task is empty").hint("Describe the task: attache delegate DIR --to URL \"…\"")
-        );
+        return Err(CommandFailure::usage(ask::empty_task()).hint(texts::empty_task_do()));
     }
     let dir = std::fs::canonicalize(&args.dir).map_err(|error| CommandFailure::file("delegate", &args.dir, &error))?;
     let key_file = args
@@ -137,11 +144,13 @@ fn request(args: &Args) -> Result<DelegateRequest, CommandFailure> {
         exclude: args.exclude.clone(),
         transport: args.transport,
         key_file,
+        awcp_compat: args.awcp_compat,
+        staged: args.staged,
     })
 }
 
 fn transport(text: &str) -> Result<TransportChoice, String> {
-    TransportChoice::from_text(text).ok_or_else(|| format!("it must be one of {}", TransportChoice::CHOICES))
+    TransportChoice::from_text(text).ok_or_else(|| errors::transport_expected(TransportChoice::CHOICES))
 }
 
 fn short_description(prompt: &str) -> String {
@@ -164,10 +173,7 @@ async fn delegate(
         };
         let (question, change) = match refusal.code {
             Code::PeerNotAllowed => (
-                format!(
-                    "{} isn't a trusted peer yet. Allow it to borrow folders from this machine?",
-                    clean::line(&request.peer_url)
-                ),
+                texts::ask_peer(clean::line(&request.peer_url)),
                 PolicyChange::AddPeer {
                     url: request.peer_url.clone(),
                     key_file: request.key_file.clone().map(PathBuf::from),
@@ -175,7 +181,7 @@ async fn delegate(
                 },
             ),
             Code::FolderNotAllowed => (
-                format!("{} isn't on the allow-list yet. Allow delegating it?", clean::line(&request.workspace_dir)),
+                texts::ask_folder(clean::line(&request.workspace_dir)),
                 PolicyChange::AddRoot(PathBuf::from(&request.workspace_dir)),
             ),
             _ => return Err(daemon::Error::Refused(refusal).into()),
@@ -203,7 +209,9 @@ pub(super) async fn follow(
         if !quiet && waits_for != delegation.waits_for && !delegation.status.has_ended() {
             waits_for.clone_from(&delegation.waits_for);
             if let Some(reason) = &waits_for {
-                context.output.say_styled(TextStyle::Busy, format_args!("{name}waiting for {}", clean::line(reason)));
+                context
+                    .output
+                    .say_styled(TextStyle::Busy, format_args!("{name}{}", texts::waits_for(clean::line(reason))));
             }
         }
         if !quiet && progress != delegation.progress {
@@ -222,19 +230,19 @@ pub(super) async fn follow(
 fn announcement(context: &CommandContext, delegation: &Delegation) -> String {
     let id = delegation.delegation_id;
     match delegation.status {
-        DelegationStatus::Created => format!("created {id}"),
-        DelegationStatus::Invited => format!("invited {}", clean::line(&delegation.peer_url)),
-        DelegationStatus::Accepted => "accepted".to_owned(),
+        DelegationStatus::Created => texts::created(id),
+        DelegationStatus::Invited => texts::invited(clean::line(&delegation.peer_url)),
+        DelegationStatus::Accepted => texts::accepted().to_owned(),
         DelegationStatus::Started => {
-            let until = time::relative_or(delegation.expires_at, context.now(), "soon");
-            format!("shared ({}), lease ends {until}", delegation.access_mode)
+            let until = time::relative_or(delegation.expires_at, context.now(), terms::soon());
+            texts::shared(delegation.access_mode, until)
         }
-        DelegationStatus::Running => "the remote agent is working".to_owned(),
+        DelegationStatus::Running => texts::working().to_owned(),
         // The error and its hint are printed last.
-        DelegationStatus::Error if delegation.started_at.is_some() => "failed; access revoked".to_owned(),
-        DelegationStatus::Error => "failed; the folder was never shared".to_owned(),
-        ended if delegation.started_at.is_some() => format!("{ended}; access revoked"),
-        ended => format!("{ended}; the folder was never shared"),
+        DelegationStatus::Error if delegation.started_at.is_some() => texts::failed_revoked().to_owned(),
+        DelegationStatus::Error => texts::failed_unshared().to_owned(),
+        ended if delegation.started_at.is_some() => texts::ended_revoked(terms::delegation_status(ended)),
+        ended => texts::ended_unshared(terms::delegation_status(ended)),
     }
 }
 
@@ -259,6 +267,9 @@ pub(super) fn show(context: &CommandContext, ended: &Delegation) -> Result<(), C
     if let Some(changed) = outcome::changed(ended) {
         output.say_styled(TextStyle::Dim, changed);
     }
+    if ended.staged.as_ref().is_some_and(|staged| staged.unapplied > 0) {
+        output.say(texts::not_changed_yet(ended.delegation_id));
+    }
     outcome::verdict(ended)
 }
 
@@ -267,12 +278,12 @@ fn ask_to_allow(context: &CommandContext, question: &str, change: &PolicyChange)
     match prompt::confirm(&context.output, question)? {
         None => return Ok(false),
         Some(false) => {
-            return Err(CommandFailure::new("denied", exit::DENIED, "not allowed; nothing was delegated"));
+            return Err(CommandFailure::new("denied", exit::DENIED, texts::not_allowed()));
         }
         Some(true) => {}
     }
     let policy = daemon_access::policy(context)?;
     policy.change(change, &context.env)?;
-    context.output.say_styled(TextStyle::Dim, format_args!("Added to {}.", policy.path().display()));
+    context.output.say_styled(TextStyle::Dim, texts::added_to(policy.path().display()));
     Ok(true)
 }

@@ -1,5 +1,6 @@
 //! `attache delegations`: delegations of this machine, their results and the allow-list.
 
+mod apply;
 mod diff;
 mod revert;
 mod review;
@@ -17,7 +18,7 @@ use attache_protocol::{
     error::exit,
     wire::{
         awcp::{SandboxProfile, SandboxProof},
-        delegation::{Delegation, DelegationList},
+        delegation::{Delegation, DelegationList, FileChangeKind},
         run::Sandbox,
     },
 };
@@ -26,8 +27,9 @@ use serde::Serialize;
 
 use super::delegate::{self, outcome};
 use crate::{
-    env::{context::CommandContext, home, ids::IdArg},
+    env::{amount, context::CommandContext, home, ids::IdArg},
     server::daemon_access,
+    text::{delegations as texts, terms},
     ui::{
         failure::CommandFailure,
         output::{TextCell, TextStyle, TextTable, clean, time},
@@ -47,6 +49,7 @@ use crate::{
   attache delegations diff dlg_… src/main.rs              its changes to one file, even a large one
   attache delegations review dlg_…                        accept or discard them, file by file or hunk by hunk
   attache delegations review dlg_… --accept src --discard Makefile
+  attache delegations apply dlg_…                         bring the changes of a staged delegation into the folder
   attache delegations revert dlg_… src/main.rs            restore a file
   attache delegations diff dlg_… | git apply --reverse    revert with git
   attache delegations cancel dlg_… | --all
@@ -117,6 +120,17 @@ An accepted change isn't asked about again unless the file changes. It can still
 Without a terminal, and without --accept, --accept-all or --discard, the command lists what is left to review.
 It exits with 6 if a change to be discarded was skipped.")]
     Review(review::ReviewArgs),
+    /// Bring the changes of a staged delegation into the folder
+    #[command(after_help = "Examples:
+  attache delegations apply last --check                  what can be applied, and what conflicts with your changes
+  attache delegations apply last                          everything that isn't applied or discarded yet
+  attache delegations apply last src --take theirs        the agent's version where both of you changed something
+
+Each file is applied completely or not at all. Texts that you changed too are merged if the changes are in different places.
+What was applied can be reverted. The command exits with 6 if something was skipped.")]
+    Apply(apply::ApplyArgs),
+    /// Drop changes of a staged delegation that aren't applied
+    Discard(apply::DiscardArgs),
     /// Restore the folder to its state before the lease, except files that you changed since
     Revert {
         /// Delegation id, a unique part of it, or `last`
@@ -138,7 +152,7 @@ It exits with 6 if a change to be discarded was skipped.")]
         #[arg(long, value_name = "SESSION", conflicts_with = "delegation")]
         session: Option<String>,
         /// Stop waiting after this many seconds; the delegations continue
-        #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+        #[arg(long, value_name = "SECONDS", value_parser = amount::seconds)]
         timeout: Option<u64>,
     },
     /// Add a trusted agent or a folder to the allow-list
@@ -219,6 +233,8 @@ async fn perform(context: &CommandContext, command: DelegationsCommand) -> Resul
         DelegationsCommand::Cancel { delegation, all } => cancel(context, delegation, all).await,
         DelegationsCommand::Diff { delegation, paths } => diff::run(context, &delegation, &paths).await,
         DelegationsCommand::Review(args) => review::run(context, args).await,
+        DelegationsCommand::Apply(args) => apply::run(context, args).await,
+        DelegationsCommand::Discard(args) => apply::discard(context, args).await,
         DelegationsCommand::Revert { delegation, paths, take } => {
             revert::run(context, &delegation, paths, take.as_deref()).await
         }
@@ -231,13 +247,16 @@ async fn perform(context: &CommandContext, command: DelegationsCommand) -> Resul
             }
             let mut changes: Vec<_> =
                 peer.into_iter().map(|url| PolicyChange::AddPeer { url, key_file: key_file.clone(), pin }).collect();
-            if let Some(folder) = folder {
-                let found =
-                    std::fs::canonicalize(&folder).map_err(|error| CommandFailure::file("allow", &folder, &error))?;
-                warn_of(context, &found);
-                changes.push(PolicyChange::AddRoot(found));
-            }
-            change(context, &changes)
+            let found = match folder {
+                Some(folder) => Some(
+                    std::fs::canonicalize(&folder).map_err(|error| CommandFailure::file("allow", &folder, &error))?,
+                ),
+                None => None,
+            };
+            changes.extend(found.clone().map(PolicyChange::AddRoot));
+            change(context, &changes)?;
+            found.iter().for_each(|folder| warn_of(context, folder));
+            Ok(())
         }
         DelegationsCommand::Disallow(DisallowArgs { peer, folder }) => {
             let mut changes: Vec<_> = peer.into_iter().map(|url| PolicyChange::RemovePeer { url }).collect();
@@ -255,12 +274,7 @@ async fn perform(context: &CommandContext, command: DelegationsCommand) -> Resul
 fn warn_of(context: &CommandContext, folder: &Path) {
     let person = context.config.user_home.as_deref().and_then(|home| home.canonicalize().ok());
     if folder.parent().is_none() || person.is_some_and(|home| home.starts_with(folder)) {
-        let text = format!(
-            "warning: everything in {} can now be delegated; to undo: attache delegations disallow --folder {}",
-            folder.display(),
-            folder.display()
-        );
-        context.output.say_styled(TextStyle::Busy, text);
+        context.output.say_styled(TextStyle::Busy, texts::broad(folder.display()));
     }
 }
 
@@ -273,8 +287,8 @@ fn change(context: &CommandContext, changes: &[PolicyChange]) -> Result<(), Comm
     if context.output.is_json() {
         return context.output.json(&PolicyChangeOutput { policy: policy.path().to_owned(), changed });
     }
-    let what = if changed { "Updated" } else { "No changes to" };
-    context.output.say(format_args!("{what} {}.", policy.path().display()));
+    let path = policy.path().display();
+    context.output.say(if changed { texts::policy_changed(path) } else { texts::policy_same(path) });
     Ok(())
 }
 
@@ -286,10 +300,19 @@ async fn list(context: &CommandContext, filter: &DelegationListArgs) -> Result<(
         return context.output.json(&DelegationList { delegations: all });
     }
     if all.is_empty() {
-        context.output.say("No delegations. Delegate a folder: attache delegate DIR --to URL \"…\"");
+        context.output.say(texts::none_yet());
         return Ok(());
     }
-    let mut table = TextTable::new(&["ID", "STATUS", "MODE", "CREATED", "ENDS", "FOLDER", "PEER", "TASK"]);
+    let mut table = TextTable::new(&[
+        terms::id(),
+        terms::status(),
+        terms::mode(),
+        terms::created(),
+        terms::ends(),
+        terms::folder(),
+        terms::peer(),
+        terms::task(),
+    ]);
     for delegation in &all {
         let ends = match (delegation.ended_at, delegation.expires_at) {
             (Some(at), _) | (None, Some(at)) => time::relative(at, context.now()),
@@ -297,8 +320,8 @@ async fn list(context: &CommandContext, filter: &DelegationListArgs) -> Result<(
         };
         table.row([
             TextCell::plain(delegation.delegation_id.to_string()),
-            TextCell::styled(delegation.status.as_str(), outcome::style(delegation.status)),
-            TextCell::plain(delegation.access_mode.as_str()),
+            TextCell::styled(terms::delegation_status(delegation.status), outcome::style(delegation.status)),
+            TextCell::plain(mode(delegation)),
             TextCell::plain(time::relative(delegation.created_at, context.now())),
             TextCell::plain(ends),
             TextCell::plain(&delegation.workspace_dir),
@@ -306,7 +329,39 @@ async fn list(context: &CommandContext, filter: &DelegationListArgs) -> Result<(
             TextCell::plain(&delegation.description),
         ]);
     }
-    context.output.table(&table)
+    context.output.table(&table)?;
+    for delegation in &all {
+        if let Some(text) = staged_text(context, delegation).filter(|_| delegation.status.has_ended()) {
+            let id = delegation.delegation_id;
+            context.output.say_styled(TextStyle::Busy, texts::staged_text(id, text));
+        }
+    }
+    Ok(())
+}
+
+fn mode(delegation: &Delegation) -> String {
+    let mode = delegation.access_mode.as_str();
+    if delegation.staged.is_some() { texts::staged_mode(mode) } else { mode.to_owned() }
+}
+
+/// What waits to be applied, and until when. `None` if nothing does.
+fn staged_text(context: &CommandContext, delegation: &Delegation) -> Option<String> {
+    let staged = delegation.staged.as_ref()?;
+    if !delegation.status.has_ended() {
+        return Some(texts::unchanged_yet().to_owned());
+    }
+    let changes = staged.unapplied;
+    if changes == 0 {
+        return None;
+    }
+    if let Some(at) = staged.removed_at {
+        return Some(texts::unapplied_removed(changes, time::relative(at, context.now())));
+    }
+    let size = time::size(staged.bytes);
+    Some(match staged.kept_until {
+        Some(until) => texts::unapplied_until(changes, size, time::relative(until, context.now())),
+        None => texts::unapplied_kept(changes, size),
+    })
 }
 
 fn show(context: &CommandContext, delegation: &Delegation) -> Result<(), CommandFailure> {
@@ -316,49 +371,64 @@ fn show(context: &CommandContext, delegation: &Delegation) -> Result<(), Command
     let now = context.now();
     let mut table = TextTable::new(&["", ""]);
     let mut row = |name: &str, value: TextCell| table.row([TextCell::dim(name), value]);
-    row("delegation", TextCell::strong(delegation.delegation_id.to_string()));
-    row("status", TextCell::styled(delegation.status.as_str(), outcome::style(delegation.status)));
-    row("task", TextCell::plain(clean::line(&delegation.description)));
-    row("peer", TextCell::plain(&delegation.peer_url));
-    row("folder", TextCell::plain(&delegation.workspace_dir));
-    row("mode", TextCell::plain(delegation.access_mode.as_str()));
-    row("created", TextCell::plain(time::relative(delegation.created_at, now)));
+    row(texts::row_delegation(), TextCell::strong(delegation.delegation_id.to_string()));
+    row(
+        texts::row_status(),
+        TextCell::styled(terms::delegation_status(delegation.status), outcome::style(delegation.status)),
+    );
+    row(texts::row_task(), TextCell::plain(clean::line(&delegation.description)));
+    row(texts::row_peer(), TextCell::plain(&delegation.peer_url));
+    row(texts::row_folder(), TextCell::plain(&delegation.workspace_dir));
+    row(texts::row_mode(), TextCell::plain(mode(delegation)));
+    if let Some(text) = staged_text(context, delegation) {
+        row(texts::row_staged(), TextCell::styled(text, TextStyle::Busy));
+    }
+    row(texts::row_created(), TextCell::plain(time::relative(delegation.created_at, now)));
     let expires = delegation.expires_at.filter(|_| !delegation.status.has_ended());
-    for (name, at) in [("started", delegation.started_at), ("expires", expires), ("ended", delegation.ended_at)] {
+    for (name, at) in [
+        (texts::row_started(), delegation.started_at),
+        (texts::row_expires(), expires),
+        (texts::row_ended(), delegation.ended_at),
+    ] {
         if let Some(at) = at {
             row(name, TextCell::plain(time::relative(at, now)));
         }
     }
     let sandbox = delegation.sandbox.map(|profile| sandbox_text(profile, delegation.sandbox_proof.as_ref()));
     for (name, text) in [
-        ("sandbox", &sandbox),
-        ("waiting for", &delegation.waits_for),
-        ("mounted at", &delegation.remote_mount_point),
-        ("transport", &delegation.transport),
-        ("remote task", &delegation.task_id),
-        ("progress", &delegation.progress),
+        (texts::row_sandbox(), &sandbox),
+        (texts::row_waiting(), &delegation.waits_for),
+        (texts::row_mounted(), &delegation.remote_mount_point),
+        (texts::row_transport(), &delegation.transport),
+        (texts::row_remote_task(), &delegation.task_id),
+        (texts::row_progress(), &delegation.progress),
     ] {
         if let Some(text) = text {
             row(name, TextCell::plain(clean::line(text)));
         }
     }
     if let Some(failure) = delegation.result.as_ref().and_then(|result| result.error.as_ref()) {
-        row("error", TextCell::styled(clean::line(&format!("{}: {}", failure.code, failure.message)), TextStyle::Bad));
-        row("hint", TextCell::plain(clean::line(&failure.hint)));
+        row(
+            texts::row_error(),
+            TextCell::styled(clean::line(&texts::result(failure.code, &failure.message)), TextStyle::Bad),
+        );
+        row(texts::row_hint(), TextCell::plain(clean::line(&failure.hint)));
     }
     for changed in delegation.changes.iter().flat_map(|changes| &changes.changed_paths) {
-        let word = format!("{:?}", changed.change).to_lowercase();
+        let word = match changed.change {
+            FileChangeKind::Added => texts::change_added(),
+            FileChangeKind::Modified => texts::change_modified(),
+            FileChangeKind::Removed => texts::change_removed(),
+            FileChangeKind::Attributes => texts::change_attributes(),
+        };
         let mut path = clean::line(&changed.path).into_owned();
         if delegation.accepted.contains(&changed.path) {
-            path.push_str(" (accepted)");
+            path = if delegation.staged.is_some() { texts::applied(path) } else { texts::accepted_path(path) };
         }
         row(
-            &word,
+            word,
             match &changed.run_by {
-                Some(who) => TextCell::styled(
-                    format!("{path} (executed or read by {}: review it first)", clean::line(who)),
-                    TextStyle::Busy,
-                ),
+                Some(who) => TextCell::styled(texts::review_first(path, clean::line(who)), TextStyle::Busy),
                 None => TextCell::plain(path),
             },
         );
@@ -378,8 +448,11 @@ fn output(context: &CommandContext, delegation: &Delegation) -> Result<(), Comma
         return context.output.json(delegation);
     }
     let known = delegation.progress.as_ref().or(delegation.waits_for.as_ref());
-    let known = known.map(|text| format!(": {}", clean::line(text))).unwrap_or_default();
-    context.output.say(format_args!("Status: {}{known}", delegation.status));
+    let status = terms::delegation_status(delegation.status);
+    context.output.say(match known {
+        Some(known) => texts::now_known(status, clean::line(known)),
+        None => texts::now(status),
+    });
     Ok(())
 }
 
@@ -402,7 +475,7 @@ fn log(context: &CommandContext, delegation: DelegationId) -> Result<(), Command
         return context.output.json(&DelegationLogOutput { log: text });
     }
     if text.is_empty() {
-        context.output.say("The remote agent wrote no output.");
+        context.output.say(texts::no_log());
         return Ok(());
     }
     context.output.raw(&clean::lines(&text))
@@ -423,7 +496,7 @@ async fn cancel(context: &CommandContext, named: Vec<IdArg>, all: bool) -> Resul
     for id in wanted {
         let ended = daemon.cancel(id).await?;
         if !context.output.is_json() {
-            context.output.say(format_args!("{id} is {}.", ended.status));
+            context.output.say(texts::one_is(id, terms::delegation_status(ended.status)));
         }
         delegations.push(ended);
     }
@@ -431,7 +504,7 @@ async fn cancel(context: &CommandContext, named: Vec<IdArg>, all: bool) -> Resul
         return context.output.json(&DelegationList { delegations });
     }
     if delegations.is_empty() {
-        context.output.say("No active delegations.");
+        context.output.say(texts::none_live());
     }
     Ok(())
 }
@@ -452,12 +525,7 @@ async fn wait(
     let ended = match timeout {
         None => waiting.await?,
         Some(seconds) => tokio::time::timeout(Duration::from_secs(seconds), waiting).await.map_err(|_| {
-            CommandFailure::new(
-                "timed_out",
-                exit::TIMED_OUT,
-                format!("timed out after {seconds} seconds; the delegations continue"),
-            )
-            .hint("Check their status: attache delegations list --live")
+            CommandFailure::new("timed_out", exit::TIMED_OUT, texts::timed_out(seconds)).hint(texts::timed_out_do())
         })??,
     };
     if context.output.is_json() {
@@ -485,9 +553,9 @@ async fn ended_of_session(daemon: &DaemonClient, session: &str) -> Result<Vec<De
         ended.retain(|delegation| delegation.session_id.as_deref() == Some(session));
     }
     if ended.is_empty() {
-        let message = format!("session `{session}` has no delegations");
-        return Err(CommandFailure::new("not_found", exit::NOT_FOUND, message)
-            .hint("Find the `session_id` of each delegation: attache delegations list --json"));
+        return Err(
+            CommandFailure::new("not_found", exit::NOT_FOUND, texts::no_session(session)).hint(texts::no_session_do())
+        );
     }
     Ok(ended)
 }
@@ -518,10 +586,8 @@ async fn ended_of(
 fn sandbox_text(profile: SandboxProfile, proof: Option<&SandboxProof>) -> String {
     let limits: Vec<String> = Sandbox::from(profile).limits().iter().map(ToString::to_string).collect();
     match (limits.is_empty(), proof) {
-        (true, _) => "none: the agent runs with all rights of the remote's user".to_owned(),
-        (false, Some(proof)) => {
-            format!("{}; tried out at {} by the remote: {}", limits.join(", "), proof.proved_at, proof.made_of)
-        }
-        (false, None) => format!("{}, as the remote says", limits.join(", ")),
+        (true, _) => texts::sandbox_none().to_owned(),
+        (false, Some(proof)) => texts::sandbox_proved(limits.join(", "), proof.proved_at, &proof.made_of),
+        (false, None) => texts::sandbox_said(limits.join(", ")),
     }
 }

@@ -112,7 +112,7 @@ async fn list(context: &CommandContext, hub: &HubClient, filter: DeliveryListArg
     let DeliveryListArgs { state, run, page } = filter;
     let list = hub.deliveries(&DeliveryFilter { state, run: run.map(CallId::run), page: page.page() }).await?;
     let next_cursor = list.next_cursor.as_deref();
-    let when_empty = "No deliveries found. A call with a callback_url creates one when it finishes.";
+    let when_empty = "No deliveries found. A call with a callback_url creates one when it ends.";
     Listing { answer: &list, items: &list.deliveries, next_cursor, when_empty }.print(
         context,
         &[
@@ -173,6 +173,7 @@ const fn kind(kind: DeliveryKind) -> &'static str {
         DeliveryKind::RunEnded => "run finished",
         DeliveryKind::PermissionRequested => "permission requested",
         DeliveryKind::TaskUpdated => "task updated",
+        DeliveryKind::Notification => "notification",
     }
 }
 

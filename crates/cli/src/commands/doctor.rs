@@ -32,10 +32,11 @@ use crate::{
     server::{
         collaborator_setup::{self, CollaboratorReadiness},
         daemon_access,
-        local_server::LOST_KEY_HINT,
     },
+    text::{doctor as texts, errors, terms},
     ui::{
         failure::CommandFailure,
+        hint,
         output::{TextStyle, clean, time},
         runtime_notices,
     },
@@ -137,25 +138,25 @@ fn check_home(context: &CommandContext) -> DoctorFinding {
     let metadata = match fs::metadata(&path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return DoctorFinding::ok("home", format!("{shown} doesn't exist yet; it's created when needed"));
+            return DoctorFinding::ok("home", texts::home_later(shown));
         }
         Err(error) => {
-            return DoctorFinding::problem("home", format!("{shown}: {error}")).fix("Check its owner and permissions.");
+            return DoctorFinding::problem("home", texts::home_unreadable(shown, error))
+                .fix(texts::check_permissions());
         }
     };
     let (mode, own) = (metadata.permissions().mode() & 0o777, metadata.uid() == rustix::process::geteuid().as_raw());
     if !own {
-        return DoctorFinding::problem("home", format!("{shown} belongs to another user"))
-            .fix("Set A2A_HOME to a folder that you own.");
+        return DoctorFinding::problem("home", texts::home_foreign(shown)).fix(texts::home_foreign_do());
     }
     if mode & 0o077 != 0 {
-        return DoctorFinding::problem("home", format!("other users can access {shown} (mode {mode:03o})"))
+        return DoctorFinding::problem("home", texts::home_open(&shown, format_args!("{mode:03o}")))
             .fix(format!("chmod 700 {shown}"));
     }
     if let Some(finding) = check_room(&path) {
         return finding;
     }
-    DoctorFinding::ok("home", format!("{shown} is private"))
+    DoctorFinding::ok("home", texts::home_private(shown))
 }
 
 /// Whether agents can be confined on this machine.
@@ -165,14 +166,12 @@ async fn check_walls() -> DoctorFinding {
         Err(failure) => return DoctorFinding::warning("sandbox", failure.message),
     };
     match proof {
-        Ok(proof) if proof.limits() == SandboxLimit::ALL => {
-            DoctorFinding::ok("sandbox", format!("agents can be confined here: {proof}"))
-        }
+        Ok(proof) if proof.limits() == SandboxLimit::ALL => DoctorFinding::ok("sandbox", texts::walls_hold(proof)),
         Ok(proof) => {
-            let fix = proof.missing.first().cloned().unwrap_or_else(|| "Run `attache sandbox` for details.".to_owned());
-            DoctorFinding::warning("sandbox", format!("agents can't be confined completely here: {proof}")).fix(fix)
+            let fix = proof.missing.first().cloned().unwrap_or_else(|| texts::walls_leak_do().to_owned());
+            DoctorFinding::warning("sandbox", texts::walls_leak(proof)).fix(fix)
         }
-        Err(error) => DoctorFinding::warning("sandbox", format!("can't try out this machine's walls: {error}")),
+        Err(error) => DoctorFinding::warning("sandbox", texts::walls_untried(error)),
     }
 }
 
@@ -182,11 +181,8 @@ fn check_room(path: &Path) -> Option<DoctorFinding> {
     let left = room.f_bavail.saturating_mul(room.f_frsize) >> 20;
     let shown = path.display();
     match left {
-        0 => Some(DoctorFinding::problem("home", format!("the disk with {shown} is full")).fix("Free up disk space.")),
-        1..MIN_FREE_MIB => Some(
-            DoctorFinding::warning("home", format!("only {left} MB free on the disk with {shown}"))
-                .fix("Free up disk space. When the disk is full, this machine accepts no new tasks."),
-        ),
+        0 => Some(DoctorFinding::problem("home", texts::disk_full(shown)).fix(errors::free_space())),
+        1..MIN_FREE_MIB => Some(DoctorFinding::warning("home", texts::disk_low(left, shown)).fix(texts::disk_low_do())),
         _ => None,
     }
 }
@@ -209,14 +205,14 @@ async fn check_hub(context: &CommandContext, args: &HubArgs, findings: &mut Vec<
     };
     match hub.health().await {
         Ok(health) => {
-            findings.push(DoctorFinding::ok(
-                "hub",
-                format!("the hub at {origin} is reachable (version {})", health.version),
-            ));
-            let durability = format!("acknowledged writes survive: {} ({})", health.durability, health.store);
+            findings.push(DoctorFinding::ok("hub", texts::hub_reachable(&origin, &health.version)));
+            let durability = texts::durability(&health.durability, &health.store);
             findings.push(if health.durability == "nothing" {
-                DoctorFinding::warning("durability", durability)
-                    .fix("Run a hub with a data folder: attache hub --data DIR")
+                let fix = match health.store.starts_with("PostgreSQL") {
+                    true => texts::durability_postgres(),
+                    false => texts::durability_file(),
+                };
+                DoctorFinding::warning("durability", durability).fix(fix)
             } else {
                 DoctorFinding::ok("durability", durability)
             });
@@ -226,7 +222,7 @@ async fn check_hub(context: &CommandContext, args: &HubArgs, findings: &mut Vec<
         Err(error) => {
             let absent = choice.address.is_loopback() && matches!(error, attache_client::Error::Unreachable { .. });
             let failure = CommandFailure::from(error);
-            let fix = if absent { "Start one: attache up".to_owned() } else { failure.hint };
+            let fix = if absent { texts::start_hub().to_owned() } else { failure.hint };
             findings.push(DoctorFinding::problem("hub", failure.message).fix(fix));
         }
     }
@@ -235,18 +231,19 @@ async fn check_hub(context: &CommandContext, args: &HubArgs, findings: &mut Vec<
 
 fn check_storage(origin: &str, storage: Storage) -> DoctorFinding {
     if storage == Storage::DiskLow {
-        let finding = format!("the disk of the hub at {origin} is almost full: it accepts no uploads");
-        return DoctorFinding::warning("storage", finding).fix(Code::DiskLow.hint());
+        return DoctorFinding::warning("storage", texts::storage_low(origin)).fix(hint::of_code(Code::DiskLow, None));
     }
     let Some(problem) = storage.problem() else {
-        return DoctorFinding::ok("storage", format!("the hub at {origin} can write to its storage"));
+        return DoctorFinding::ok("storage", texts::storage_works(origin));
     };
     let fix = match storage {
-        Storage::DiskFull => Code::DiskFull.hint(),
-        Storage::ReadOnly => Code::ReadOnly.hint(),
-        Storage::Ok | Storage::DiskLow | Storage::Failed | Storage::Slow => Code::StorageFailed.hint(),
+        Storage::DiskFull => Code::DiskFull,
+        Storage::ReadOnly => Code::ReadOnly,
+        Storage::Unreachable => Code::DatabaseUnreachable,
+        Storage::ServedElsewhere => Code::ServedElsewhere,
+        Storage::Ok | Storage::DiskLow | Storage::Failed | Storage::Slow => Code::StorageFailed,
     };
-    DoctorFinding::problem("storage", format!("the hub at {origin} can't write to its storage: {problem}")).fix(fix)
+    DoctorFinding::problem("storage", texts::storage_broken(origin, problem)).fix(hint::of_code(fix, None))
 }
 
 /// A device that is paired with a remote hub doesn't need a local one.
@@ -255,8 +252,7 @@ fn downgrade_missing_hub(context: &CommandContext, findings: &mut [DoctorFinding
     let works = findings.iter().any(|finding| finding.check == "profile_hub" && finding.state == FindingState::Ok);
     let missing = findings.iter_mut().find(|finding| finding.check == "hub" && finding.state == FindingState::Problem);
     if let Some(finding) = missing.filter(|_| works && !own) {
-        *finding =
-            DoctorFinding::ok("hub", "no hub is running on this machine; this device is paired with a remote hub");
+        *finding = DoctorFinding::ok("hub", texts::remote_hub());
     }
 }
 
@@ -269,7 +265,7 @@ fn lost_owner_key(context: &CommandContext, choice: &ChosenHub) -> Option<String
         KeySource::None => !local.key_file.exists(),
         KeySource::Environment => false,
     };
-    is_its.then(|| format!("The owner key should be in {}. {LOST_KEY_HINT}", local.key_file.display()))
+    is_its.then(|| texts::owner_key_lost(local.key_file.display(), texts::lost_key()))
 }
 
 async fn check_key(context: &CommandContext, hub: &HubClient, choice: &ChosenHub) -> DoctorFinding {
@@ -278,24 +274,24 @@ async fn check_key(context: &CommandContext, hub: &HubClient, choice: &ChosenHub
         KeySource::File(path) => path.display().to_string(),
         KeySource::Environment => "ATTACHE_KEY".to_owned(),
         KeySource::None => {
-            return DoctorFinding::problem("key", "no key for this hub").fix(lost.unwrap_or_else(|| {
-                "Pass one with --key-file FILE or ATTACHE_KEY. The hub's owner can create keys with `attache keys add`."
-                    .to_owned()
-            }));
+            return DoctorFinding::problem("key", texts::no_key())
+                .fix(lost.unwrap_or_else(|| texts::no_key_do().to_owned()));
         }
     };
     if let KeySource::File(path) = &choice.source
         && is_loose(path)
     {
-        return DoctorFinding::problem("key", format!("other users can read the key in {from}"))
-            .fix(format!("chmod 600 {from}"));
+        return DoctorFinding::problem("key", texts::key_open(&from)).fix(format!("chmod 600 {from}"));
     }
     match hub.accounts(&PageQuery { limit: Some(1), cursor: None }).await {
-        Ok(_) => DoctorFinding::ok("key", format!("the hub accepts the key in {from}")),
+        Ok(_) => DoctorFinding::ok("key", texts::key_accepted(from)),
         Err(error) => {
             let failure = CommandFailure::from(error);
-            DoctorFinding::problem("key", format!("the hub rejects the key in {from}: {}", failure.message))
-                .fix(lost.unwrap_or(failure.hint))
+            if failure.exit != exit::DENIED {
+                // It says nothing about the key.
+                return DoctorFinding::problem("key", texts::key_unchecked(from, &failure.message)).fix(failure.hint);
+            }
+            DoctorFinding::problem("key", texts::key_rejected(from, &failure.message)).fix(lost.unwrap_or(failure.hint))
         }
     }
 }
@@ -314,8 +310,8 @@ async fn check_profiles(context: &CommandContext, choice: Option<&ChosenHub>, fi
         }
     };
     if set.profiles.is_empty() {
-        let fix = "To run tasks here: attache agents code AGENT, then attache runtime pair CODE --api-base URL";
-        findings.push(DoctorFinding::ok("profiles", "this device isn't paired with an agent").fix(fix));
+        let fix = texts::not_paired_do();
+        findings.push(DoctorFinding::ok("profiles", texts::not_paired()).fix(fix));
     }
     for profile in set.profiles.values() {
         findings.push(check_profile(context, &home, profile));
@@ -329,14 +325,9 @@ async fn check_profiles(context: &CommandContext, choice: Option<&ChosenHub>, fi
         let known = choice.is_some_and(|choice| choice.address.api_base() == profile.api_base);
         if !known && let Ok(hub) = status::hub(context, profile) {
             findings.push(match hub.health().await {
-                Ok(_) => {
-                    DoctorFinding::ok("profile_hub", format!("the profile's hub at {} is reachable", hub.address()))
-                }
-                Err(_) => DoctorFinding::warning(
-                    "profile_hub",
-                    format!("the profile's hub at {} isn't reachable", hub.address()),
-                )
-                .fix("Start that hub, or use another address: attache runtime start --api-base URL"),
+                Ok(_) => DoctorFinding::ok("profile_hub", texts::profile_hub(hub.address())),
+                Err(_) => DoctorFinding::warning("profile_hub", texts::profile_hub_away(hub.address()))
+                    .fix(texts::profile_hub_away_do()),
             });
         }
     }
@@ -349,25 +340,25 @@ async fn check_delegations(context: &CommandContext, findings: &mut Vec<DoctorFi
         Ok(policy) => {
             let (roots, peers) = (policy.delegator.roots.len(), policy.delegator.peers.len());
             findings.push(if roots == 0 && peers == 0 {
-                DoctorFinding::ok("policy", "no folders of this machine can be delegated")
+                DoctorFinding::ok("policy", texts::nothing_delegated())
             } else {
-                DoctorFinding::ok("policy", format!("{roots} folders can be delegated to {peers} trusted peers"))
+                DoctorFinding::ok("policy", texts::delegable(roots, peers))
             });
             check_collaborator(context, findings);
         }
         // Nothing is delegated or borrowed until the file is fixed.
         Err(invalid) => {
-            let line = invalid.line.map(|line| format!(", line {line}")).unwrap_or_default();
-            let message = format!("{}{line}: {}", invalid.path.display(), invalid.what);
+            let message = match invalid.line {
+                Some(line) => texts::policy_line(invalid.path.display(), line, &invalid.what),
+                None => texts::policy_wrong(invalid.path.display(), &invalid.what),
+            };
             findings.push(DoctorFinding::problem("policy", message).fix(invalid.fix));
         }
     }
     let Ok(client) = daemon_access::client(context) else { return };
     findings.push(match client.health().await {
-        Ok(_) => DoctorFinding::ok("daemon", "the delegation daemon is running"),
-        Err(attache_client::daemon::Error::NotRunning { .. }) => {
-            DoctorFinding::ok("daemon", "the delegation daemon isn't running; it starts automatically when needed")
-        }
+        Ok(_) => DoctorFinding::ok("daemon", texts::daemon_runs()),
+        Err(attache_client::daemon::Error::NotRunning { .. }) => DoctorFinding::ok("daemon", texts::daemon_later()),
         Err(error) => {
             let failure = CommandFailure::from(error);
             DoctorFinding::problem("daemon", failure.message).fix(failure.hint)
@@ -380,13 +371,13 @@ fn check_collaborator(context: &CommandContext, findings: &mut Vec<DoctorFinding
     const CHECK: &str = "collaborator";
     match collaborator_setup::readiness(context) {
         Ok(CollaboratorReadiness::Off) => {
-            findings.push(DoctorFinding::ok(CHECK, "borrowing folders from other machines is off"));
+            findings.push(DoctorFinding::ok(CHECK, texts::borrowing_off()));
         }
         Ok(CollaboratorReadiness::Ready(place)) => {
-            findings.push(DoctorFinding::ok(CHECK, format!("borrowed folders can be mounted in {place}")));
+            findings.push(DoctorFinding::ok(CHECK, texts::borrowing_ready(place)));
         }
         Ok(CollaboratorReadiness::Copies { place, wrong }) => {
-            let text = format!("borrowed folders are copied to {place} where they can't be mounted (sync mode)");
+            let text = texts::borrowing_copies(place);
             findings.push(DoctorFinding::ok(CHECK, text));
             findings.extend(wrong.into_iter().map(|(what, fix)| DoctorFinding::warning(CHECK, what).fix(fix)));
         }
@@ -399,39 +390,32 @@ fn check_collaborator(context: &CommandContext, findings: &mut Vec<DoctorFinding
 
 fn check_profile(context: &CommandContext, home: &Home, profile: &Profile) -> DoctorFinding {
     let key = profile.key();
-    let seen = time::relative_or(profile.last_heartbeat_at, context.now(), "never");
+    let seen = time::relative_or(profile.last_heartbeat_at, context.now(), terms::never_seen());
     if status::is_running(home.path(), profile.agent_id) {
         let clock = ConnectionStatus::read(home.path(), profile.agent_id).and_then(|now| now.clock_ahead_minutes);
         if let Some(ahead) = clock {
-            return DoctorFinding::warning("profile", format!("{key} is running; {}", runtime_notices::clock(ahead)))
-                .fix("Correct the wrong clock, preferably with NTP.");
+            return DoctorFinding::warning("profile", texts::profile_clock(key, runtime_notices::clock(ahead)))
+                .fix(texts::correct_clock());
         }
         if status::is_online(profile, context.now()) {
-            return DoctorFinding::ok("profile", format!("{key} is running; last heartbeat {seen}"));
+            return DoctorFinding::ok("profile", texts::profile_runs(key, seen));
         }
-        return DoctorFinding::warning("profile", format!("{key} is running, but its last heartbeat was {seen}"))
-            .fix("Check the output of `attache runtime start`; the hub may be unreachable.");
+        return DoctorFinding::warning("profile", texts::profile_silent(key, seen)).fix(texts::profile_silent_do());
     }
-    DoctorFinding::warning("profile", format!("{key} is paired but not running; last heartbeat {seen}"))
+    DoctorFinding::warning("profile", texts::profile_stopped(&key, seen))
         .fix(format!("attache runtime start --profile {key}"))
 }
 
 /// Probes the adapter as the runtime does.
 async fn check_adapter(endpoint: &str, secret: Option<&Secret<String>>) -> DoctorFinding {
     match adapter_probe::adapter(endpoint, secret).await {
-        Ok(()) => DoctorFinding::ok("adapter", format!("the adapter at {endpoint} is reachable")),
-        Err(AdapterProblem::WrongSecret) => DoctorFinding::problem(
-            "adapter",
-            format!("the adapter at {endpoint} doesn't accept the runtime's secret"),
-        )
-        .fix("Pair the device again while the adapter is running: attache runtime pair … --local-agent-endpoint URL"),
-        Err(AdapterProblem::Unreachable(reason)) => DoctorFinding::problem(
-            "adapter",
-            format!("the adapter at {endpoint} isn't reachable: {reason}"),
-        )
-        .fix(
-            "Start it, for example with `attache adapter shell --listen ADDR`. To write your own, see docs/adapter.md.",
-        ),
+        Ok(()) => DoctorFinding::ok("adapter", texts::adapter_reachable(endpoint)),
+        Err(AdapterProblem::WrongSecret) => {
+            DoctorFinding::problem("adapter", texts::adapter_secret(endpoint)).fix(texts::adapter_secret_do())
+        }
+        Err(AdapterProblem::Unreachable(reason)) => {
+            DoctorFinding::problem("adapter", texts::adapter_away(endpoint, reason)).fix(texts::adapter_away_do())
+        }
     }
 }
 

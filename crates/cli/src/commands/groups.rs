@@ -1,13 +1,21 @@
 //! The groups in which `attache --help` lists the commands.
 
+use crate::text::help;
+
+/// The heading in the language of the help, and the commands below it.
+type CommandGroup = (fn() -> &'static str, &'static [&'static str]);
+
 /// Every visible command is in exactly one group (checked by a test).
-const GROUPS: &[(&str, &[&str])] = &[
-    ("Start", &["up", "login", "context", "doctor", "completions"]),
-    ("Agents and devices", &["agents", "runtime", "runtimes", "adapter", "sandbox", "channels", "mcp"]),
-    ("Work", &["ask", "watch", "runs", "approvals", "conversations", "artifacts"]),
-    ("Folders", &["delegate", "delegations", "daemon"]),
-    ("People and limits", &["users", "keys", "tokens", "sessions", "rules", "quotas", "usage"]),
-    ("Operate", &["hub", "service", "update", "audit", "deliveries", "backup", "bench"]),
+const GROUPS: &[CommandGroup] = &[
+    (help::group_start, &["up", "login", "context", "doctor", "completions"]),
+    (help::group_agents, &["agents", "runtime", "runtimes", "adapter", "sandbox", "channels", "mcp"]),
+    (help::group_work, &["ask", "watch", "runs", "approvals", "conversations", "artifacts", "worktrees"]),
+    (help::group_folders, &["delegate", "delegations", "daemon"]),
+    (help::group_people, &["users", "keys", "tokens", "sessions", "rules", "quotas", "usage"]),
+    (
+        help::group_operate,
+        &["hub", "service", "update", "audit", "deliveries", "notifications", "backup", "migrate", "bench"],
+    ),
 ];
 
 /// The command line with its grouped help.
@@ -24,7 +32,7 @@ fn listing(command: &clap::Command) -> String {
     let width = GROUPS.iter().flat_map(|(_, names)| *names).map(|name| name.len()).max().unwrap_or_default();
     let mut text = String::new();
     for (heading, names) in GROUPS {
-        text += &format!("{heading}:\n");
+        text += &format!("{}\n", help::heading(heading()));
         for name in *names {
             let about = command.find_subcommand(name).and_then(|found| found.get_about()).map(ToString::to_string);
             text += &format!("  {name:width$}  {}\n", about.unwrap_or_default());

@@ -5,13 +5,16 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use attache_client::egress::{EgressGuard, EgressPolicy, EgressRule, IpNetwork};
 use attache_hub::{OnTokenReuse, Options, OwnerKey, OwnerKeyState};
 use attache_protocol::wire::system::ReadyFile;
+use attache_store::sql::Sharing;
 
 use crate::{
     env::{amount, context::CommandContext, home::DEFAULT_LISTEN},
     server::{
+        artifact_bucket::ArtifactArgs,
         keep::Keep,
         local_server::{LocalServer, LocalServerOptions},
         process,
+        shared_database::{ClusterArgs, DatabaseArgs, SharedDatabase, WhenBusy, needs_server},
         tls::TlsArgs,
     },
     ui::{failure::CommandFailure, output::TextStyle, signals::ShutdownSignals},
@@ -41,8 +44,6 @@ pub(crate) struct Args {
     /// Access rules file, reloaded when it changes [default: rules are kept in the store]
     #[arg(long, value_name = "FILE")]
     permissions: Option<PathBuf>,
-    #[command(flatten)]
-    tls: TlsArgs,
     /// Allow listening on a network without TLS: anyone on the network can read every key
     #[arg(long)]
     insecure_lan: bool,
@@ -75,6 +76,17 @@ pub(crate) struct Args {
     /// Write {"url":…,"pin":…} to this file when ready
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsArgs,
+    #[command(flatten)]
+    database: DatabaseArgs,
+    /// Wait while another hub serves the database or its server is unavailable, then take over
+    #[arg(long, help_heading = "Database")]
+    standby: bool,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    artifacts: ArtifactArgs,
     #[command(flatten)]
     tuning: HubTuningArgs,
 }
@@ -120,14 +132,44 @@ enum TokenReuseArg {
     Revoke,
 }
 
+/// The database on a server, if there is one.
+fn shared_database(
+    database: DatabaseArgs,
+    standby: bool,
+    sharing: Sharing,
+    context: &CommandContext,
+) -> Result<Option<SharedDatabase>, CommandFailure> {
+    match database.server(context)? {
+        Some(server) => {
+            let when_busy = if standby { WhenBusy::StandBy } else { WhenBusy::Refuse };
+            Ok(Some(SharedDatabase { server, when_busy, sharing }))
+        }
+        None if standby => Err(needs_server("--standby")),
+        None if sharing == Sharing::WithOthers => Err(needs_server("--cluster-key-file")),
+        None => Ok(None),
+    }
+}
+
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     if !args.listen.ip().is_loopback() && !args.insecure_lan && !args.tls.is_set() {
         return Err(CommandFailure::usage(format!("{} is reachable from other machines, but TLS isn't configured", args.listen))
             .hint("Add a certificate (--tls-self-signed, or --tls-cert with --tls-key), listen on 127.0.0.1 behind a TLS proxy (--public-url), or accept the risk with --insecure-lan."));
     }
     let permissions = args.permissions;
+    let artifacts = args.artifacts.folder()?;
+    let bucket = args.artifacts.open(&context).await?;
     let ending = ShutdownSignals::of_signals()?;
-    let place = LocalServerOptions { listen: args.listen, data: args.data, tls: args.tls };
+    let place = LocalServerOptions {
+        listen: args.listen,
+        data: args.data,
+        tls: args.tls,
+        database: match shared_database(args.database, args.standby, args.cluster.sharing(), &context)? {
+            // A standby listens only once it serves, so that nobody is sent to it before.
+            Some(database) => Some(database.open(&context.output, &ending.finish).await?),
+            None => None,
+        },
+        cluster: Some(args.cluster),
+    };
     let (public_url, default_agent, tuning) = (args.public_url, args.default_agent, args.tuning);
     let (rate_limit, run_timeout, recover) = (args.rate_limit, args.run_timeout, args.recover_owner_key);
     let (max_connections, proxies, keep) = (args.max_connections, args.trusted_proxy, args.keep);
@@ -141,6 +183,8 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         options.run_timeout = run_timeout.unwrap_or(options.run_timeout);
         options.max_connections = max_connections.map_or(options.max_connections, |limit| limit as usize);
         options.trusted_proxies = proxies;
+        options.artifacts = artifacts;
+        options.bucket = bucket;
         keep.into_iter().for_each(|keep| keep.apply(options));
         if recover {
             options.owner_key = OwnerKey::Recover;
@@ -165,7 +209,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     }
     site.print_owner_key(output);
     if site.hub.owner_key() != OwnerKeyState::Elsewhere {
-        output.say_styled(TextStyle::Dim, "Sign in to the console: attache login");
+        output.say_styled(TextStyle::Dim, format_args!("Sign in to the console: attache login{}", site.selection));
     }
     site.serve(ending).await
 }

@@ -16,6 +16,7 @@ use crate::{
         home,
         ids::IdArg,
     },
+    text::{people, terms},
     ui::{
         failure::CommandFailure,
         output::{TextCell, TextStyle, time},
@@ -112,7 +113,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         KeysCommand::Revoke { key } => {
             let key = key.key(&hub).await?;
             hub.revoke_key(key).await?;
-            context.output.say(format_args!("Revoked {key}."));
+            context.output.say(people::key_revoked(key));
             Ok(())
         }
     }
@@ -125,32 +126,34 @@ async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Res
     Listing { answer: &list, items: &list.api_keys, next_cursor, when_empty: "" }.print(
         context,
         &[
-            ("ID", &|key| TextCell::plain(key.key_id.to_string())),
-            ("STATE", &|key| state(key, context)),
-            ("ROLE", &|key| TextCell::plain(key.role.as_str())),
-            ("SCOPES", &|key| TextCell::plain(scopes(key))),
-            ("FOR", &|key| TextCell::plain(names.or_dash(key.user_id))),
-            ("CREATED", &|key| TextCell::plain(time::relative(key.created_at, context.now()))),
-            ("EXPIRES", &|key| TextCell::plain(time::relative_or(key.expires_at, context.now(), "never"))),
-            ("NAME", &|key| TextCell::strong(&key.name)),
+            (terms::id(), &|key| TextCell::plain(key.key_id.to_string())),
+            (terms::state(), &|key| state(key, context)),
+            (people::role(), &|key| TextCell::plain(key.role.as_str())),
+            (people::scopes(), &|key| TextCell::plain(scopes(key))),
+            (people::acts_for(), &|key| TextCell::plain(names.or_dash(key.user_id))),
+            (terms::created(), &|key| TextCell::plain(time::relative(key.created_at, context.now()))),
+            (terms::expires(), &|key| {
+                TextCell::plain(time::relative_or(key.expires_at, context.now(), terms::never()))
+            }),
+            (terms::name(), &|key| TextCell::strong(&key.name)),
         ],
     )
 }
 
 fn scopes(key: &Key) -> String {
     match &key.scopes {
-        None => "all".to_owned(),
+        None => people::all().to_owned(),
         Some(scopes) => scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(" "),
     }
 }
 
 fn state(key: &Key, context: &CommandContext) -> TextCell {
     if key.revoked_at.is_some() {
-        TextCell::dim("revoked")
+        TextCell::dim(people::revoked())
     } else if key.expires_at.is_some_and(|at| at <= context.now()) {
-        TextCell::dim("expired")
+        TextCell::dim(people::expired())
     } else {
-        TextCell::styled("valid", TextStyle::Good)
+        TextCell::styled(people::valid(), TextStyle::Good)
     }
 }
 
@@ -162,19 +165,12 @@ async fn add(
 ) -> Result<(), CommandFailure> {
     let output = &context.output;
     if let Some(file) = to_file.as_ref().filter(|file| file.exists()) {
-        return Err(
-            CommandFailure::usage(format!("{} already exists", file.display())).hint("Choose another file name.")
-        );
+        return Err(CommandFailure::usage(people::file_exists(file.display())).hint(people::file_exists_do()));
     }
     let created = hub.create_key(&request).await?;
     match (&to_file, &created.api_key) {
         (_, None) if output.is_json() => return output.json(&created),
-        (_, None) => {
-            output.say(format_args!(
-                "Created {}. Anyone with the certificate's private key can use it.",
-                created.key.key_id
-            ));
-        }
+        (_, None) => output.say(people::key_of_certificate(created.key.key_id)),
         (Some(file), Some(secret)) => {
             let text = format!("{secret}\n");
             if let Err(error) = home::create_private(file, text.as_bytes()) {
@@ -185,12 +181,12 @@ async fn add(
             if output.is_json() {
                 return output.json(&created.key);
             }
-            output.say(format_args!("Wrote the key to {}. Use it with --key-file.", file.display()));
+            output.say(people::key_written(file.display()));
         }
         (None, Some(_)) if output.is_json() => return output.json(&created),
         (None, Some(secret)) => {
             output.line(secret)?;
-            output.say("Save it now: it won't be shown again. To revoke it:");
+            output.say(people::key_once());
             output.say(format_args!("  attache keys revoke {}", created.key.key_id));
         }
     }

@@ -4,6 +4,7 @@ use attache_protocol::wire::session::LoginLinkRequest;
 
 use crate::{
     env::context::{CommandContext, HubArgs},
+    text::setup as texts,
     ui::{
         failure::CommandFailure,
         output::{TextStyle, clean, time},
@@ -36,8 +37,8 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     }
     output.line(&link.url)?;
     let until = time::relative(link.expires_at, context.now());
-    let who = link.user_name.as_deref().map_or_else(|| "no specific user".into(), clean::line);
+    let who = link.user_name.as_deref().map_or_else(|| texts::no_user().into(), clean::line);
     let role = link.role.as_str();
-    output.say_styled(TextStyle::Dim, format_args!("Signs in {who} ({role}). Works once; expires {until}."));
+    output.say_styled(TextStyle::Dim, texts::signs_in(who, role, until));
     Ok(())
 }

@@ -24,7 +24,9 @@ mod keys;
 mod login;
 mod man;
 mod mcp;
+mod migrate;
 mod mount_guard;
+mod notifications;
 mod page;
 mod quotas;
 mod rules;
@@ -40,11 +42,13 @@ mod update;
 mod usage;
 mod users;
 mod watch;
+mod worktrees;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{
     env::{context::CommandContext, executor::ProcessKind},
+    text::{self, Language},
     ui::failure::CommandFailure,
 };
 
@@ -67,6 +71,9 @@ pub(crate) struct Cli {
     /// Print JSON with a stable schema
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// Language of messages and help [default: $ATTACHE_LANG, or that of the locale]
+    #[arg(long, global = true, value_name = "en|zh", value_enum, hide_possible_values = true)]
+    pub(crate) lang: Option<Language>,
     #[command(subcommand)]
     pub(crate) command: AttacheCommand,
 }
@@ -92,7 +99,9 @@ pub(crate) enum AttacheCommand {
     Daemon(daemon::Args),
     Mcp(mcp::Args),
     Artifacts(artifacts::Args),
+    Worktrees(worktrees::Args),
     Deliveries(deliveries::Args),
+    Notifications(notifications::Args),
     Users(users::Args),
     Keys(keys::Args),
     Sessions(sessions::Args),
@@ -100,6 +109,7 @@ pub(crate) enum AttacheCommand {
     Service(service::Args),
     Update(update::Args),
     Backup(backup::Args),
+    Migrate(migrate::Args),
     Audit(audit::Args),
     Rules(rules::Args),
     Quotas(quotas::Args),
@@ -121,7 +131,8 @@ pub(crate) use sandbox::inside_walls;
 
 /// The command line with its grouped help.
 pub(crate) fn command() -> clap::Command {
-    groups::grouped(Cli::command())
+    let command = Cli::command();
+    groups::grouped(if text::is_chinese() { text::help::localized(command) } else { command })
 }
 
 // === impl AttacheCommand ===
@@ -146,7 +157,9 @@ impl AttacheCommand {
             | Self::Delegate(_)
             | Self::Delegations(_)
             | Self::Artifacts(_)
+            | Self::Worktrees(_)
             | Self::Deliveries(_)
+            | Self::Notifications(_)
             | Self::Users(_)
             | Self::Keys(_)
             | Self::Sessions(_)
@@ -155,6 +168,7 @@ impl AttacheCommand {
             | Self::Service(_)
             | Self::Update(_)
             | Self::Backup(_)
+            | Self::Migrate(_)
             | Self::Rules(_)
             | Self::Quotas(_)
             | Self::Usage(_)
@@ -166,6 +180,12 @@ impl AttacheCommand {
             | Self::Man(_)
             | Self::MountGuard(_) => ProcessKind::Client,
         }
+    }
+
+    /// Whether programs read what the command says: a runtime, a model's client, a log file, a shell.
+    pub(crate) fn is_read_by_programs(&self) -> bool {
+        let generates = matches!(self, Self::Completions(_) | Self::Complete(_) | Self::Man(_) | Self::MountGuard(_));
+        generates || matches!(self, Self::Mcp(_) | Self::Daemon(_)) || self.process_kind() == ProcessKind::Child
     }
 
     pub(crate) async fn run(self, context: CommandContext) -> Result<(), CommandFailure> {
@@ -188,7 +208,9 @@ impl AttacheCommand {
             Self::Daemon(args) => Box::pin(daemon::run(context, args)).await,
             Self::Mcp(args) => Box::pin(mcp::run(context, args)).await,
             Self::Artifacts(args) => Box::pin(artifacts::run(context, args)).await,
+            Self::Worktrees(args) => worktrees::run(&context, args),
             Self::Deliveries(args) => Box::pin(deliveries::run(context, args)).await,
+            Self::Notifications(args) => Box::pin(notifications::run(context, args)).await,
             Self::Users(args) => Box::pin(users::run(context, args)).await,
             Self::Tokens(args) => Box::pin(tokens::run(context, args)).await,
             Self::Keys(args) => Box::pin(keys::run(context, args)).await,
@@ -197,6 +219,7 @@ impl AttacheCommand {
             Self::Service(args) => service::run(&context, args),
             Self::Update(args) => Box::pin(update::run(context, args)).await,
             Self::Backup(args) => Box::pin(backup::run(context, args)).await,
+            Self::Migrate(args) => Box::pin(migrate::run(context, args)).await,
             Self::Rules(args) => Box::pin(rules::run(context, args)).await,
             Self::Quotas(args) => Box::pin(quotas::run(context, args)).await,
             Self::Usage(args) => Box::pin(usage::run(context, args)).await,
@@ -209,5 +232,42 @@ impl AttacheCommand {
             Self::Man(args) => man::run(&context, &args, Cli::command()),
             Self::MountGuard(args) => mount_guard::run(&context, &args),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Options that every command or every list has, which the document describes once and not by name.
+    const COMMON: &[&str] =
+        &["help", "version", "json", "lang", "hub", "context", "key-file", "pin", "limit", "cursor"];
+
+    /// The options of a command and everything below it that docs/cli.md doesn't name.
+    fn unnamed(command: &clap::Command, path: &str, document: &str, missing: &mut Vec<String>) {
+        for option in command.get_arguments().filter(|option| !option.is_hide_set() && !option.is_global_set()) {
+            let Some(long) = option.get_long().filter(|long| !COMMON.contains(long)) else { continue };
+            if !document.contains(&format!("--{long}")) {
+                missing.push(format!("{path} --{long}"));
+            }
+        }
+        for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            unnamed(sub, &format!("{path} {}", sub.get_name()), document, missing);
+        }
+    }
+
+    #[test]
+    fn the_document_names_every_command_and_option() {
+        let document = include_str!("../../../../docs/cli.md");
+        let (command, mut missing) = (Cli::command(), Vec::new());
+        for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            if !document.contains(&format!("`{}", sub.get_name()))
+                && !document.contains(&format!("attache {}", sub.get_name()))
+            {
+                missing.push(sub.get_name().to_owned());
+            }
+        }
+        unnamed(&command, "attache", document, &mut missing);
+        assert_eq!(missing, Vec::<String>::new());
     }
 }

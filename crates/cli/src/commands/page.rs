@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::{
     env::context::CommandContext,
+    text::terms,
     ui::{
         failure::CommandFailure,
         names::DisplayNames,
@@ -85,6 +86,6 @@ pub(crate) async fn names<T: ToString>(
 /// Prints how to get the next page.
 pub(crate) fn more(context: &CommandContext, next_cursor: Option<&str>) {
     if let Some(cursor) = next_cursor {
-        context.output.say(format_args!("More results: add --cursor {cursor}"));
+        context.output.say(terms::more_results(cursor));
     }
 }

@@ -12,6 +12,7 @@ use crate::{
         amount,
         context::{CommandContext, HubArgs},
     },
+    text::people,
     ui::{
         failure::CommandFailure,
         output::{TextCell, TextTable, time},
@@ -134,8 +135,8 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
                 return context.output.json(&quota);
             }
             match quota {
-                Some(quota) => context.output.say(format_args!("Set the quota for {}.", subject(&quota))),
-                None => context.output.say("Removed the quota: it has no limits left."),
+                Some(quota) => context.output.say(people::quota_set(subject(&quota))),
+                None => context.output.say(people::quota_emptied()),
             }
             Ok(())
         }
@@ -143,7 +144,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             let request = SetQuotaRequest { user: target.user, agent: target.agent, ..SetQuotaRequest::default() };
             let names_user = request.user.is_some();
             hub.set_quota(&request).await.map_err(|error| unknown(error.into(), names_user))?;
-            context.output.say("Removed the quota.");
+            context.output.say(people::quota_removed());
             Ok(())
         }
     }
@@ -173,7 +174,8 @@ async fn list(context: &CommandContext, hub: &HubClient) -> Result<(), CommandFa
     if output.is_json() {
         return output.json(&list);
     }
-    let mut table = TextTable::new(&["FOR", "CALLS", "TOKENS", "COST", "RESETS"]);
+    let mut table =
+        TextTable::new(&[people::limited(), people::calls(), people::tokens(), people::cost(), people::resets()]);
     for quota in &list.quotas {
         let cost =
             quota.cost_usd.as_ref().map(|limit| (quota.spent.cost_usd.get(), quota.held.cost_usd.get(), limit.get()));
@@ -183,30 +185,32 @@ async fn list(context: &CommandContext, hub: &HubClient) -> Result<(), CommandFa
             TextCell::plain(of(quota.tokens, quota, |amounts| amounts.tokens)),
             TextCell::plain(cost.map_or_else(
                 || "–".to_owned(),
-                |(spent, held, limit)| format!("${spent} + ${held} reserved of ${limit}"),
+                |(spent, held, limit)| {
+                    people::quota_spent(format_args!("${spent}"), format_args!("${held}"), format_args!("${limit}"))
+                },
             )),
             TextCell::plain(time::relative(quota.resets_at, context.now())),
         ]);
     }
     output.table(&table)?;
     if list.quotas.is_empty() {
-        output.say("No quotas. Usage is unlimited. To set one, see attache quotas set --help.");
+        output.say(people::no_quotas());
     }
     Ok(())
 }
 
 fn subject(quota: &Quota) -> String {
     match (&quota.user_name, &quota.agent_name) {
-        (None, None) => "the entire hub".to_owned(),
-        (Some(user), None) => format!("user {user}"),
-        (None, Some(agent)) => format!("agent {agent}"),
-        (Some(user), Some(agent)) => format!("user {user} with agent {agent}"),
+        (None, None) => people::quota_everything().to_owned(),
+        (Some(user), None) => people::quota_user(user),
+        (None, Some(agent)) => people::quota_agent(agent),
+        (Some(user), Some(agent)) => people::quota_both(user, agent),
     }
 }
 
 fn of(limit: Option<u64>, quota: &Quota, amount: impl Fn(&UsageAmounts) -> u64) -> String {
     match limit {
-        Some(limit) => format!("{} + {} reserved of {limit}", amount(&quota.spent), amount(&quota.held)),
+        Some(limit) => people::quota_spent(amount(&quota.spent), amount(&quota.held), limit),
         None => "–".to_owned(),
     }
 }

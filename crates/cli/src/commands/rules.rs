@@ -11,6 +11,7 @@ use clap::Subcommand;
 
 use crate::{
     env::context::{CommandContext, HubArgs},
+    text::{people, terms},
     ui::{
         failure::CommandFailure,
         output::{TextStyle, time},
@@ -72,8 +73,8 @@ async fn show(context: &CommandContext, hub: &HubClient) -> Result<(), CommandFa
         return output.json(&rules);
     }
     if rules.version == 0 {
-        output.say("No access rules. Agents can access what their own user owns, and agents without an owner.");
-        output.say("To add rules, write them to a file, then run: attache rules set FILE");
+        output.say(people::no_rules());
+        output.say(people::no_rules_do());
         return Ok(());
     }
     output.line(rules.text.trim_end())?;
@@ -84,14 +85,14 @@ async fn show(context: &CommandContext, hub: &HubClient) -> Result<(), CommandFa
 /// Prints version and source on standard error, so that standard output holds only the rules.
 fn describe(context: &CommandContext, rules: &AccessRules) {
     let output = &context.output;
-    let by = rules.changed_by.as_deref().unwrap_or("unknown");
-    let when = time::relative_or(rules.changed_at, context.now(), "never");
-    output.say_styled(TextStyle::Dim, format_args!("Version {}, changed {when} by {by}.", rules.version));
+    let by = rules.changed_by.as_deref().unwrap_or(people::unknown());
+    let when = time::relative_or(rules.changed_at, context.now(), terms::never());
+    output.say_styled(TextStyle::Dim, people::rules_version(rules.version, when, by));
     if let Some(file) = &rules.file {
-        output.say_styled(TextStyle::Dim, format_args!("Rules file on the hub: {file}"));
+        output.say_styled(TextStyle::Dim, people::rules_file(file));
     }
     if let Some(problem) = &rules.problem {
-        output.say_styled(TextStyle::Bad, format_args!("The current version of the file is not in effect: {problem}"));
+        output.say_styled(TextStyle::Bad, people::rules_problem(problem));
     }
 }
 
@@ -113,7 +114,7 @@ async fn set(
     if context.output.is_json() {
         return context.output.json(&rules);
     }
-    context.output.say(format_args!("Version {} of the rules is now in effect.", rules.version));
+    context.output.say(people::rules_set(rules.version));
     Ok(())
 }
 
@@ -124,15 +125,15 @@ async fn check(context: &CommandContext, hub: &HubClient, agent: String, object:
         return output.json(&decision);
     }
     let why = match (decision.because, &decision.rule) {
-        (AccessReason::Rule, Some(rule)) => format!("rule `{rule}`"),
-        (AccessReason::Rule, None) => "a rule".to_owned(),
-        (AccessReason::Own, _) => "owned by the agent's own user, or an agent without an owner".to_owned(),
-        (AccessReason::Default, _) => "no rule matches, so the default applies".to_owned(),
-        (AccessReason::NoSuchName, _) => "not a valid name".to_owned(),
+        (AccessReason::Rule, Some(rule)) => people::because_rule(rule),
+        (AccessReason::Rule, None) => people::because_a_rule().to_owned(),
+        (AccessReason::Own, _) => people::because_own().to_owned(),
+        (AccessReason::Default, _) => people::because_default().to_owned(),
+        (AccessReason::NoSuchName, _) => people::because_no_such().to_owned(),
     };
     let word = match decision.allowed {
-        true => output.paint(TextStyle::Good, "allowed"),
-        false => output.paint(TextStyle::Bad, "denied"),
+        true => output.paint(TextStyle::Good, people::word_allowed()),
+        false => output.paint(TextStyle::Bad, people::word_denied()),
     };
-    output.line(format_args!("{word}: {} → {}: {why}", decision.agent, decision.object))
+    output.line(word + &people::decided(decision.agent, decision.object, why))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use attache_client::{HubClient, PermissionFilter, RunFilter};
+use attache_client::{HubClient, PermissionFilter};
 use attache_protocol::{
     EventKind, Json, RunId, Timestamp,
     error::exit,
@@ -10,7 +10,7 @@ use attache_protocol::{
     wire::{
         adapter::AdapterLogLine,
         input_request::GiveInputRequest,
-        run::{PendingQuestion, Run, Sandbox, WaitReason},
+        run::{PendingQuestion, Run, RunQuery, Sandbox, WaitReason},
         usage::ReportedUsage,
     },
 };
@@ -27,6 +27,7 @@ use crate::{
         context::{CommandContext, HubArgs},
         ids::IdArg,
     },
+    text::{runs as texts, terms},
     ui::{
         failure::CommandFailure,
         names::DisplayNames,
@@ -133,10 +134,16 @@ struct RunListArgs {
     /// Only runs created since then: `30m`, `8h` or `7d` ago, or a time such as 2027-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", value_parser = amount::moment)]
     since: Option<PastTime>,
+    /// Only runs created before then
+    #[arg(long, value_name = "TIME", value_parser = amount::moment)]
+    before: Option<PastTime>,
+    /// Only runs that cost at least this many dollars
+    #[arg(long, value_name = "USD")]
+    min_cost: Option<String>,
     /// Only runs created by this person or agent (name or id)
     #[arg(long, value_name = "NAME")]
     caller: Option<String>,
-    /// Only runs whose task, ID or agent's name contains this text
+    /// Only runs whose task, ID, agent's name or caller contains this text
     #[arg(long, value_name = "TEXT")]
     text: Option<String>,
     #[command(flatten)]
@@ -179,7 +186,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             if context.output.is_json() {
                 return context.output.json(&run);
             }
-            context.output.say(format_args!("{} is {}.", run.task_run_id, run.status.as_str()));
+            context.output.say(texts::is_now(run.task_run_id, terms::run_status(run.status)));
             Ok(())
         }
         RunsCommand::Delete { run, yes } => delete(&context, &hub, run.run(&hub).await?, yes).await,
@@ -193,16 +200,16 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
 
 async fn delete(context: &CommandContext, hub: &HubClient, run: RunId, yes: bool) -> Result<(), CommandFailure> {
     if !yes {
-        let question = format!("Delete {run}? This can't be undone: its result and artifacts are deleted too.");
+        let question = texts::ask_delete(run);
         if prompt::confirm(&context.output, &question)? == Some(false) {
-            return Err(CommandFailure::new("cancelled", exit::FAILED, "nothing was deleted"));
+            return Err(CommandFailure::new("cancelled", exit::FAILED, texts::not_deleted()));
         }
     }
     hub.delete_run(run).await?;
     if context.output.is_json() {
         return context.output.json(&Deleted { deleted: run });
     }
-    context.output.say(format_args!("Deleted {run}. The audit log keeps a record of the run and of who deleted it."));
+    context.output.say(texts::deleted(run));
     Ok(())
 }
 
@@ -214,8 +221,9 @@ async fn answer(
 ) -> Result<(), CommandFailure> {
     let before = hub.run(run).await?;
     let Some(question) = open_question(&before) else {
-        return Err(CommandFailure::new("no_question", exit::FAILED, format!("{run} has no open question"))
-            .hint(format!("To tell it something anyway: attache runs input {run} \"…\"")));
+        return Err(
+            CommandFailure::new("no_question", exit::FAILED, texts::no_question(run)).hint(texts::no_question_do(run))
+        );
     };
     if !answers.is_empty() {
         return input(context, hub, &before, answers.join(", ")).await;
@@ -223,8 +231,8 @@ async fn answer(
     if context.output.is_json() {
         return context.output.json(question);
     }
-    section(context, "asks", &question.what)?;
-    context.output.say(format_args!("Answer it: attache runs answer {run} \"…\""));
+    section(context, texts::asks(), &question.what)?;
+    context.output.say(texts::answer_it(run));
     Ok(())
 }
 
@@ -235,9 +243,9 @@ fn open_question(run: &Run) -> Option<&PendingQuestion> {
 
 async fn input(context: &CommandContext, hub: &HubClient, before: &Run, text: String) -> Result<(), CommandFailure> {
     let run = before.task_run_id;
-    let text = if text == "-" { ask::read_all("the input")? } else { text };
+    let text = if text == "-" { ask::read_all(terms::the_input())? } else { text };
     if text.trim().is_empty() {
-        return Err(CommandFailure::usage("the input is empty").hint("Pass the text: attache runs input RUN \"…\""));
+        return Err(CommandFailure::usage(texts::empty_input()).hint(texts::empty_input_do()));
     }
     // Idempotent: a retry after a lost response still counts as one input.
     let key = format!("input-{}", context.env.uuid());
@@ -247,19 +255,16 @@ async fn input(context: &CommandContext, hub: &HubClient, before: &Run, text: St
     let given = hub.give_input(run, &request).await?;
     let is_answer = before.waiting == Some(WaitReason::Input);
     if !is_answer && was_input_refused(hub, run, before.last_seq).await? {
-        return Err(CommandFailure::new("input_unheard", exit::FAILED, format!("{run} doesn't accept input while it's working; the input wasn't delivered"))
-            .hint(format!(
-                "Wait until it finishes, then send another task in the same conversation: attache ask {} \"…\" --conversation {}",
-                before.agent_name, before.conversation_id
-            )));
+        return Err(CommandFailure::new("input_unheard", exit::FAILED, texts::input_unheard(run))
+            .hint(texts::input_unheard_do(&before.agent_name, before.conversation_id)));
     }
     if context.output.is_json() {
         return context.output.json(&given);
     }
     if is_answer {
-        context.output.say(format_args!("Answered the question of {run}. Follow it: attache watch {run}"));
+        context.output.say(texts::answered(run));
     } else {
-        context.output.say(format_args!("Sent to {run}, which had no open question. Follow it: attache watch {run}"));
+        context.output.say(texts::sent(run));
     }
     Ok(())
 }
@@ -282,32 +287,46 @@ async fn was_input_refused(hub: &HubClient, run: RunId, after: i64) -> Result<bo
 
 async fn list(context: &CommandContext, hub: &HubClient, filter: RunListArgs) -> Result<(), CommandFailure> {
     let output = &context.output;
-    let RunListArgs { agent, status, conversation, since, caller, text, page } = filter;
+    let RunListArgs { agent, status, conversation, since, before, min_cost, caller, text, page } = filter;
+    let page = page.page();
     let conversation = match conversation {
         Some(conversation) => Some(conversation.conversation(hub).await?),
         None => None,
     };
-    let filter = RunFilter {
+    let filter = RunQuery {
         status: status.and_then(RunStatusArg::status),
         waiting: status == Some(RunStatusArg::Waiting),
-        agent,
-        conversation,
+        agent_id: agent,
+        conversation_id: conversation,
+        parent_task_run_id: None,
         since: since.map(|since| since.at(context.now())),
+        before: before.map(|before| before.at(context.now())),
+        min_cost_usd: min_cost,
         caller,
         text,
-        page: page.page(),
+        limit: page.limit.and_then(|limit| usize::try_from(limit).ok()),
+        cursor: page.cursor,
     };
     let list = hub.runs(&filter).await?;
     if output.is_json() {
         return output.json(&list);
     }
     if list.task_runs.is_empty() {
-        output.say("No runs found. Start one: attache ask AGENT \"…\"");
+        output.say(texts::none_found());
         page::more(context, list.next_cursor.as_deref());
         return Ok(());
     }
     let names = DisplayNames::of(hub, list.task_runs.iter().map(|run| &run.caller)).await;
-    let mut table = TextTable::new(&["ID", "STATUS", "DEVICE", "AGENT", "CALLER", "CREATED", "TOOK", "TASK"]);
+    let mut table = TextTable::new(&[
+        terms::id(),
+        terms::status(),
+        terms::device(),
+        terms::agent(),
+        terms::caller(),
+        terms::created(),
+        terms::took(),
+        terms::task(),
+    ]);
     for run in &list.task_runs {
         table.row([
             TextCell::plain(run.task_run_id.to_string()),
@@ -323,29 +342,29 @@ async fn list(context: &CommandContext, hub: &HubClient, filter: RunListArgs) ->
     output.table(&table)?;
     page::more(context, list.next_cursor.as_deref());
     if list.task_runs.iter().any(|run| run.waiting == Some(WaitReason::Approval)) {
-        output.say("Some runs are waiting for approval: attache approvals");
+        output.say(texts::some_wait());
     }
     Ok(())
 }
 
 /// The state of a run on its device, as a short label and as a sentence.
-const fn remote(recovery: Recovery) -> (&'static str, &'static str) {
+fn remote(recovery: Recovery) -> (&'static str, &'static str) {
     match recovery {
-        Recovery::RemoteRunning => ("running", "running on the device"),
-        Recovery::RemoteIdle => ("silent", "the device is connected but hasn't reported on this run for a while"),
-        Recovery::RemoteWaiting => ("waiting", "the device is waiting for a person's answer"),
-        Recovery::DoneUnreconciled => ("finished", "finished on the device; the hub hasn't accepted the result yet"),
-        Recovery::RemoteMissing => ("unknown", "the device no longer knows this run"),
-        Recovery::Unreachable => ("not connected", "the device isn't connected; the run may still be running there"),
+        Recovery::RemoteRunning => (texts::remote_running(), texts::remote_running_text()),
+        Recovery::RemoteIdle => (texts::remote_silent(), texts::remote_silent_text()),
+        Recovery::RemoteWaiting => (texts::remote_waiting(), texts::remote_waiting_text()),
+        Recovery::DoneUnreconciled => (texts::remote_finished(), texts::remote_finished_text()),
+        Recovery::RemoteMissing => (texts::remote_unknown(), texts::remote_unknown_text()),
+        Recovery::Unreachable => (texts::remote_away(), texts::remote_away_text()),
     }
 }
 
 fn state(run: &Run) -> TextCell {
     let text = match run.waiting {
-        Some(WaitReason::Input) => "waiting: input",
-        Some(WaitReason::Approval) => "waiting: approval",
-        None if run.deferred_until.is_some() => "waiting: usage limit",
-        None => run.status.as_str(),
+        Some(WaitReason::Input) => terms::waiting_input(),
+        Some(WaitReason::Approval) => terms::waiting_approval(),
+        None if run.deferred_until.is_some() => terms::waiting_limit(),
+        None => terms::run_status(run.status),
     };
     TextCell::styled(text, output::status(run.status))
 }
@@ -363,49 +382,50 @@ async fn show(context: &CommandContext, hub: &HubClient, run: &Run) -> Result<()
     let names = DisplayNames::of(hub, [Some(&run.caller), runtime.as_ref()].into_iter().flatten()).await;
     let mut table = TextTable::new(&["", ""]);
     let mut row = |name: &str, value: TextCell| table.row([TextCell::dim(name), value]);
-    row("run", TextCell::strong(run.task_run_id.to_string()));
-    row("status", state(run));
+    row(texts::row_run(), TextCell::strong(run.task_run_id.to_string()));
+    row(texts::row_status(), state(run));
     if let Some(code) = failure_code(run) {
-        row("code", TextCell::plain(code));
+        row(texts::row_code(), TextCell::plain(code));
     }
     if let Some(recovery) = run.recovery {
-        row("on the device", TextCell::plain(remote(recovery).1));
+        row(texts::row_on_device(), TextCell::plain(remote(recovery).1));
     }
-    row("agent", TextCell::plain(&run.agent_name));
+    row(texts::row_agent(), TextCell::plain(&run.agent_name));
     if let Some(runtime) = &runtime {
-        row("device", TextCell::plain(names.with_id(runtime)));
+        row(texts::row_device(), TextCell::plain(names.with_id(runtime)));
     }
-    row("created", TextCell::plain(format!("{} by {}", time::relative(run.created_at, now), names.get(&run.caller))));
-    row("time limit", TextCell::plain(limit(run, now)));
+    let created = texts::created_by(time::relative(run.created_at, now), names.get(&run.caller));
+    row(texts::row_created(), TextCell::plain(created));
+    row(texts::row_time_limit(), TextCell::plain(limit(run, now)));
     if let Some(took) = duration_text(run) {
-        row("took", TextCell::plain(took));
+        row(texts::row_took(), TextCell::plain(took));
     }
     if run.status == RunStatus::Pending {
-        row("expires", TextCell::plain(time::relative_or(run.expires_at, now, "–")));
+        row(texts::row_expires(), TextCell::plain(time::relative_or(run.expires_at, now, "–")));
     }
     if let Some(used) = run.usage.as_ref().and_then(usage_text) {
-        row("used", TextCell::plain(used));
+        row(texts::row_used(), TextCell::plain(used));
     }
     if let Some(mode) = run.permission_mode {
-        row("permissions", TextCell::plain(mode.as_str()));
+        row(texts::row_permissions(), TextCell::plain(mode.as_str()));
     }
     if let Some(limits) = run.sandbox.and_then(limits) {
-        row("sandbox", TextCell::plain(limits));
+        row(texts::row_sandbox(), TextCell::plain(limits));
     }
-    row("attempt", TextCell::plain(format!("{} of {}", run.attempt, run.max_attempts)));
-    row("conversation", TextCell::plain(run.conversation_id.to_string()));
+    row(texts::row_attempt(), TextCell::plain(texts::attempt_of(run.attempt, run.max_attempts)));
+    row(texts::row_conversation(), TextCell::plain(run.conversation_id.to_string()));
     output.table(&table)?;
-    section(context, "task", run.input.text_member("text").as_deref().unwrap_or(run.input.get()))?;
+    section(context, texts::part_task(), run.input.text_member("text").as_deref().unwrap_or(run.input.get()))?;
     if let Some(result) = &run.task_result {
         let text = result.text_member("text").or_else(|| result.text_member("error"));
-        section(context, "result", text.as_deref().unwrap_or(result.get()))?;
+        section(context, texts::part_result(), text.as_deref().unwrap_or(result.get()))?;
     } else {
         queue_reason::explain(&context.output, &context.env, hub, run).await;
         print_questions(context, hub, run).await?;
-        context.output.say(format_args!("\nFollow it: attache watch {}", run.task_run_id));
+        context.output.say(texts::follow_it(run.task_run_id));
     }
     let network = network(hub, run).await;
-    if network.is_empty() { Ok(()) } else { section(context, "network", &network.join("\n")) }
+    if network.is_empty() { Ok(()) } else { section(context, texts::part_network(), &network.join("\n")) }
 }
 
 /// What a run without network of its own reached, or was refused. That is told at its end.
@@ -431,18 +451,18 @@ fn failure_code(run: &Run) -> Option<String> {
 /// The time limit of a run and when it is reached.
 fn limit(run: &Run, now: Timestamp) -> String {
     let length = Duration::from_millis(run.timeout_ms);
-    let ends = match run.claimed_at.filter(|_| run.status == RunStatus::Running) {
-        Some(_) if run.waiting.is_some() => ", paused while it waits".to_owned(),
-        Some(at) => format!(", times out {}", time::relative(at.plus(length), now)),
-        None => String::new(),
-    };
-    format!("{}{ends}", time::duration(length))
+    let shown = time::duration(length);
+    match run.claimed_at.filter(|_| run.status == RunStatus::Running) {
+        Some(_) if run.waiting.is_some() => texts::limit_paused(shown),
+        Some(at) => texts::limit_ends(shown, time::relative(at.plus(length), now)),
+        None => shown,
+    }
 }
 
 /// Tokens, cost and how reliable they are. None if usage is unknown.
 fn usage_text(usage: &Json) -> Option<String> {
     let used = ReportedUsage::read(usage).ok()?;
-    let tokens = used.tokens.map(|tokens| format!("{tokens} tokens"));
+    let tokens = used.tokens.map(texts::tokens);
     let cost = used.micro_usd.map(|cost| format!("${}", usd(cost)));
     let amounts: Vec<String> = tokens.into_iter().chain(cost).collect();
     (!amounts.is_empty()).then(|| format!("{} ({})", amounts.join(", "), used.source.as_str()))
@@ -471,24 +491,21 @@ async fn print_questions(context: &CommandContext, hub: &HubClient, run: &Run) -
             };
             let requests = hub.permissions(&query).await?.permission_requests;
             if requests.is_empty() {
-                let id = run.task_run_id;
-                output.say(format_args!(
-                    "\nThe outside agent is waiting for authorization. See what it needs: attache watch {id}"
-                ));
+                output.say(texts::peer_waits(run.task_run_id));
             }
             for request in requests {
                 let (tool, brief) = (clean::exact_line(&request.tool), tool_input::request_summary(&request));
-                section(context, "waiting for approval", &format!("{tool}: {}", clean::exact_line(&brief)))?;
+                section(context, texts::part_waiting(), &format!("{tool}: {}", clean::exact_line(&brief)))?;
                 let id = request.permission_request_id;
-                output.say(format_args!("See details: attache approvals show {id}"));
-                output.say(format_args!("Allow it:    attache approvals approve {id}"));
+                output.say(texts::approval_details(id));
+                output.say(texts::approval_allow(id));
             }
         }
         Some(WaitReason::Input) => {
             if let Some(question) = open_question(run).filter(|question| !question.what.trim().is_empty()) {
-                section(context, "asks", &question.what)?;
+                section(context, texts::asks(), &question.what)?;
             }
-            output.say(format_args!("\nThe run is waiting for input: attache runs answer {} \"…\"", run.task_run_id));
+            output.say(texts::waits_for_input(run.task_run_id));
         }
         None => {}
     }

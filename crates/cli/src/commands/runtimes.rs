@@ -22,6 +22,7 @@ use crate::{
     },
     ui::{
         failure::CommandFailure,
+        names::DisplayNames,
         output::{TextCell, TextStyle, clean, time},
         prompt,
     },
@@ -75,9 +76,11 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         RuntimesCommand::List(page) => list(&context, &hub, &page).await,
         RuntimesCommand::Revoke { runtime } => {
             let id = runtime.runtime(&hub).await?;
+            let names = DisplayNames::of(&hub, [id]).await;
             hub.revoke_runtime(id).await?;
             context.output.say(format_args!(
-                "Disconnected {runtime}. To reconnect the device, pair it with the same agent again: attache agents code AGENT"
+                "Disconnected {}. To reconnect the device, pair it with the same agent again: attache agents code AGENT",
+                names.with_id(id)
             ));
             Ok(())
         }

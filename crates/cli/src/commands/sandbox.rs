@@ -31,7 +31,7 @@ use crate::{
 /// Run a command inside walls: its own folder, no network, no other programs
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  attache sandbox                                     what this machine can enforce, tried out
+  attache sandbox                                     test and show what this machine can enforce
   attache sandbox -- make test                        only this folder, no network
   attache sandbox --net all --read ~/.cargo -- cargo fetch
   attache sandbox --no-exec -- python3 untrusted.py   it can't start other programs
@@ -101,12 +101,9 @@ pub(crate) fn inside_walls(args: &[OsString]) -> Option<ExitCode> {
     };
     match kind {
         walls::STAGE => {
-            let command: Vec<OsString> = args.iter().skip(4).cloned().collect();
-            let name = command.first().cloned().unwrap_or_default();
-            let Err(error) = attache_sandbox::enter(what.unwrap_or_default(), command);
+            let Err(error) = attache_sandbox::enter(args.iter().skip(2).cloned());
             let status = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_EXECUTE };
-            let message = format!("can't start `{}` inside its walls: {error}", name.display());
-            Some(failed(io::Error::new(error.kind(), message), status))
+            Some(failed(error, status))
         }
         walls::PROBE => Some(match attache_sandbox::probe(what.unwrap_or_default()) {
             Ok(results) => {

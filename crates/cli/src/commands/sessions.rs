@@ -10,6 +10,7 @@ use crate::{
         context::{CommandContext, HubArgs},
         ids::IdArg,
     },
+    text::{people, terms},
     ui::{
         failure::CommandFailure,
         output::{TextCell, TextStyle, time},
@@ -53,7 +54,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         SessionsCommand::End { session } => {
             let session = session.session(&hub).await?;
             hub.end_session(session).await?;
-            context.output.say(format_args!("Ended {session}."));
+            context.output.say(people::session_ended(session));
             Ok(())
         }
     }
@@ -68,17 +69,21 @@ async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Res
     Listing { answer: &list, items: &list.sessions, next_cursor, when_empty: "" }.print(
         context,
         &[
-            ("ID", &|session| TextCell::plain(session.session_id.to_string())),
-            ("STATE", &|session| state(session, context)),
-            ("ROLE", &|session| TextCell::plain(session.role.as_str())),
-            ("FOR", &|session| TextCell::strong(names.or_dash(session.user_id))),
-            ("OPENED BY", &|session| {
-                TextCell::plain(session.opened_by.map_or_else(|| "password".to_owned(), |key| names.get(key)))
+            (terms::id(), &|session| TextCell::plain(session.session_id.to_string())),
+            (terms::state(), &|session| state(session, context)),
+            (people::role(), &|session| TextCell::plain(session.role.as_str())),
+            (people::acts_for(), &|session| TextCell::strong(names.or_dash(session.user_id))),
+            (people::opened_by(), &|session| {
+                TextCell::plain(session.opened_by.map_or_else(|| people::password().to_owned(), |key| names.get(key)))
             }),
-            ("FROM", &|session| TextCell::plain(session.address.as_deref().unwrap_or("–"))),
-            ("OPENED", &|session| TextCell::plain(time::relative(session.created_at, context.now()))),
-            ("ENDS", &|session| {
-                TextCell::plain(time::relative_or(session.ended_at.or(session.expires_at), context.now(), "never"))
+            (people::from(), &|session| TextCell::plain(session.address.as_deref().unwrap_or("–"))),
+            (people::opened(), &|session| TextCell::plain(time::relative(session.created_at, context.now()))),
+            (terms::ends(), &|session| {
+                TextCell::plain(time::relative_or(
+                    session.ended_at.or(session.expires_at),
+                    context.now(),
+                    terms::never(),
+                ))
             }),
         ],
     )
@@ -86,10 +91,10 @@ async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Res
 
 fn state(session: &ConsoleSession, context: &CommandContext) -> TextCell {
     if session.ended_at.is_some() {
-        TextCell::dim("ended")
+        TextCell::dim(people::ended())
     } else if session.expires_at.is_some_and(|at| at <= context.now()) {
-        TextCell::dim("expired")
+        TextCell::dim(people::expired())
     } else {
-        TextCell::styled("open", TextStyle::Good)
+        TextCell::styled(people::open(), TextStyle::Good)
     }
 }

@@ -5,6 +5,7 @@ use attache_protocol::wire::{key::KeyScope, token::TokenRequest};
 use super::keys::parse_scope;
 use crate::{
     env::context::{CommandContext, HubArgs},
+    text::people,
     ui::{
         failure::CommandFailure,
         output::{TextStyle, time},
@@ -43,6 +44,6 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     }
     output.line(&token.token)?;
     let until = time::relative(token.expires_at, context.now());
-    output.say_styled(TextStyle::Dim, format_args!("Expires {until}."));
+    output.say_styled(TextStyle::Dim, people::token_expires(until));
     Ok(())
 }

@@ -24,6 +24,7 @@ use attache_runtime::{
     Notice, Options, RuntimeService, Shutdown,
     profile::{Profile, Profiles},
 };
+use attache_store::sql::Sharing;
 use serde::Serialize;
 use tokio::sync::Notify;
 
@@ -37,10 +38,13 @@ use crate::{
     server::{
         keep::Keep,
         local_server::{LocalServer, LocalServerOptions},
-        process, supervised_adapter,
+        process,
+        shared_database::{DatabaseArgs, SharedDatabase, WhenBusy},
+        supervised_adapter,
         tls::TlsArgs,
     },
-    ui::{failure::CommandFailure, output::TextStyle, runtime_notices, signals::ShutdownSignals},
+    text::{errors, setup as texts, terms},
+    ui::{failure::CommandFailure, hint, output::TextStyle, runtime_notices, signals::ShutdownSignals},
 };
 
 /// Start everything on this machine: a hub, the console and a shell agent named `local`
@@ -82,8 +86,6 @@ pub(crate) struct Args {
     /// Default agent for calls that name none (name or id) [default: this machine's agent]
     #[arg(long, value_name = "AGENT")]
     default_agent: Option<String>,
-    #[command(flatten)]
-    tls: TlsArgs,
     /// Allow webhooks and outside agents (--peer) on this private network or host (10.0.0.0/8, an address, a name,
     /// *.example.org); repeatable
     #[arg(long, value_name = "CIDR|HOST")]
@@ -100,6 +102,10 @@ pub(crate) struct Args {
     /// Write {"url":…,"agent_id":…,"pin":…} to this file when ready
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsArgs,
+    #[command(flatten)]
+    database: DatabaseArgs,
 }
 
 #[derive(Serialize)]
@@ -138,15 +144,21 @@ const ONLINE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     if !args.listen.ip().is_loopback() {
-        return Err(CommandFailure::usage("`attache up` only listens on loopback addresses")
-            .hint("Use 127.0.0.1. To serve other machines, run `attache hub`."));
+        return Err(CommandFailure::usage(texts::only_loopback()).hint(texts::only_loopback_do()));
     }
     let given = args.cwd.as_deref().unwrap_or(Path::new("."));
     let cwd = folder(given)?;
     home::refuse_own_folder(&context.config, args.data.as_deref(), &cwd)?;
     walls::refuse_planted_link(&context, given)?;
     let ending = ShutdownSignals::of_signals()?;
-    let place = LocalServerOptions { listen: args.listen, data: args.data, tls: args.tls };
+    let database = match args.database.server(&context)? {
+        Some(server) => {
+            let database = SharedDatabase { server, when_busy: WhenBusy::Refuse, sharing: Sharing::Alone };
+            Some(database.open(&context.output, &ending.finish).await?)
+        }
+        None => None,
+    };
+    let place = LocalServerOptions { listen: args.listen, data: args.data, tls: args.tls, database, cluster: None };
     let (default_agent, permissions, recover) = (args.default_agent, args.permissions, args.recover_owner_key);
     let (run_timeout, keep, disk_reserve) = (args.run_timeout, args.keep, args.disk_reserve);
     let egress = EgressGuard::new(EgressPolicy { allow: args.egress_allow });
@@ -232,10 +244,10 @@ fn report_runtime_exit(
     let failure = match stopped {
         Ok(Ok(_)) => return,
         Ok(Err(error)) => CommandFailure::from(error),
-        Err(error) => CommandFailure::new("failed", exit::FAILED, format!("the runtime stopped unexpectedly: {error}")),
+        Err(error) => CommandFailure::new("failed", exit::FAILED, texts::runtime_stopped(error)),
     };
-    context.output.say_styled(TextStyle::Bad, format_args!("The agent `{agent}` isn't running here: {failure}"));
-    context.output.say("The hub and the console keep running.");
+    context.output.say_styled(TextStyle::Bad, texts::not_running(agent, failure));
+    context.output.say(texts::hub_stays());
 }
 
 fn print_welcome(
@@ -249,23 +261,20 @@ fn print_welcome(
         return output.json(started);
     }
     let strong = |text: &str| output.paint(TextStyle::Strong, text);
-    output.line(format_args!("Attaché is up: {}", strong(started.url)))?;
-    output.line(format_args!("Sign in (one-time link, valid for ten minutes): {}", started.login_url))?;
+    output.line(texts::is_up(strong(started.url)))?;
+    output.line(texts::sign_in(started.login_url))?;
     if agent_runs_here {
         let command = format!("attache ask {} \"uname -a\"", started.agent_name);
-        output.line(format_args!("Try it in another terminal: {}", strong(&command)))?;
+        output.line(texts::try_it(strong(&command)))?;
     }
     if let Some(folder) = sees_only.filter(|_| agent_runs_here) {
-        let folder = folder.display();
-        output.line(format_args!(
-            "Its tasks see only {folder}, as far as this machine can enforce that (attache sandbox). To show them everything: attache up --sandbox off"
-        ))?;
+        output.line(texts::sees_only(folder.display()))?;
     }
     if !started.hosts.is_empty() {
-        output.line("Installed on this machine. Run the command in a separate terminal to add it as an agent:")?;
+        output.line(texts::installed())?;
     }
     for offer in &started.hosts {
-        output.line(format_args!("  {}: {}", offer.label, strong(&offer.command)))?;
+        output.line(texts::offer(&offer.label, strong(&offer.command)))?;
     }
     Ok(())
 }
@@ -324,11 +333,8 @@ async fn find_or_create(
     };
     if let Some(holder) = holder {
         let holder = site.hub.user(owner, &holder.to_string()).await;
-        let holder = holder.map_or_else(|_| "someone else".to_owned(), |user| user.name);
-        context.output.say_styled(
-            TextStyle::Busy,
-            format_args!("The agent `{LOCAL}` belongs to {holder}, so this machine's agent is `{name}`."),
-        );
+        let holder = holder.map_or_else(|_| terms::someone_else().to_owned(), |user| user.name);
+        context.output.say_styled(TextStyle::Busy, texts::local_taken(holder, &name));
     }
     match found {
         Some(account) if account.callers == callers => Ok(account),
@@ -336,14 +342,11 @@ async fn find_or_create(
             let change = AccountRequest { callers: Some(callers), ..AccountRequest::default() };
             let updated = site.hub.update_account(owner, &account.agent_id.to_string(), change).await;
             let account = updated.map_err(|error| unprepared(&name, &error))?;
-            let now = match callers {
-                Callers::Everyone => {
-                    "is now shared: everyone who can call agents on this hub has a shell on this machine. Its earlier \
-                     work stays visible only to you"
-                }
-                Callers::Owner => "is now private to you. To share it: attache up --share-local",
+            let text = match callers {
+                Callers::Everyone => texts::now_shared(&name),
+                Callers::Owner => texts::now_private(&name),
             };
-            context.output.say_styled(TextStyle::Busy, format_args!("The agent `{name}` {now}."));
+            context.output.say_styled(TextStyle::Busy, text);
             Ok(account)
         }
         None => {
@@ -364,8 +367,8 @@ fn is_own(owner: &Principal, account: &Account) -> bool {
 }
 
 fn unprepared(name: &str, error: &attache_hub::Error) -> CommandFailure {
-    CommandFailure::failed(format!("can't prepare the agent `{name}`: {}", error.message))
-        .hint(error.hint.as_deref().unwrap_or(error.code.hint()))
+    CommandFailure::failed(texts::unprepared(name, hint::message_of(error.code, &error.message)))
+        .hint(hint::of_code(error.code, error.hint.as_deref()))
 }
 
 /// Finds or creates this machine's pairing with the agent. None if a person paired the agent with another device.
@@ -383,15 +386,13 @@ async fn find_or_pair(
         if current.is_some_and(|runtime| runtime.runtime_id == profile.runtime_id) {
             return Ok(Some(profile.clone()));
         }
-        let why = match current.and_then(|runtime| runtime.device_name.as_deref()) {
-            Some(device) => format!("it's paired with another device ({device})"),
-            None => "someone disconnected it".to_owned(),
+        let text = match current.and_then(|runtime| runtime.device_name.as_deref()) {
+            Some(device) => texts::paired_elsewhere(&account.name, device),
+            None => texts::disconnected(&account.name),
         };
-        context
-            .output
-            .say_styled(TextStyle::Busy, format_args!("The agent `{}` isn't running here: {why}.", account.name));
-        context.output.say(format_args!("To run it here again: attache runtime unpair --profile {}", profile.key()));
-        context.output.say("Then restart `attache up`.");
+        context.output.say_styled(TextStyle::Busy, text);
+        context.output.say(texts::run_here_again(profile.key()));
+        context.output.say(texts::then_restart());
         return Ok(None);
     }
     pair(context, &home, site, owner, account.agent_id).await.map(Some)
@@ -405,8 +406,8 @@ async fn pair(
     agent: AgentId,
 ) -> Result<Profile, CommandFailure> {
     let refused = |error: attache_hub::Error| {
-        CommandFailure::failed(format!("can't pair this machine: {}", error.message))
-            .hint(error.hint.as_deref().unwrap_or(error.code.hint()))
+        CommandFailure::failed(texts::cant_pair(hint::message_of(error.code, &error.message)))
+            .hint(hint::of_code(error.code, error.hint.as_deref()))
     };
     let code = site.hub.create_pairing_code(owner, &agent.to_string()).await.map_err(refused)?;
     let device_name = gethostname::gethostname().into_string().ok();
@@ -443,9 +444,7 @@ fn folder(path: &Path) -> Result<PathBuf, CommandFailure> {
     let unusable = |error| CommandFailure { exit: exit::USAGE, ..CommandFailure::file("use the folder", path, &error) };
     let path = std::fs::canonicalize(path).map_err(unusable)?;
     if !path.is_dir() {
-        return Err(
-            CommandFailure::usage(format!("{} is not a folder", path.display())).hint("Pass a folder with --cwd DIR.")
-        );
+        return Err(CommandFailure::usage(errors::not_a_folder(path.display())).hint(texts::pass_folder()));
     }
     Ok(path)
 }

@@ -1,4 +1,4 @@
-//! `attache update`: replaces this program by a signed release, and goes back if that one doesn't work.
+//! `attache update`: replaces this program with a signed release, and rolls back if that one doesn't work.
 
 mod archive;
 mod trial;
@@ -23,7 +23,7 @@ use crate::{
     ui::{failure::CommandFailure, output::TextStyle},
 };
 
-/// Replace this program by a signed release, and go back if it doesn't work
+/// Replace this program with a signed release, and roll back if it doesn't work
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache update --from attache-0.2.0-linux-x86_64.tar.gz
@@ -89,8 +89,8 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             .hint("Pass the .tar.gz of a release for this system.")
     })?;
     let program = InstalledProgram::find()?;
-    let draft = Draft::beside(&program.path, &content, &context.env)?;
-    let to_version = trial::version(&draft.0).await.map_err(|why| {
+    let staged = StagedProgram::beside(&program.path, &content, &context.env)?;
+    let to_version = trial::version(&staged.0).await.map_err(|why| {
         CommandFailure::failed(format!("the new program doesn't run here: {why}"))
             .hint("Nothing was changed. Is it the release for this system and processor?")
     })?;
@@ -100,7 +100,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     }
     let services = services(&context, &args, &program.path)?;
     program.keep()?;
-    program.put(&draft.0)?;
+    program.put(&staged.0)?;
     if let Err(why) = try_out(&context, &args, &program.path, &services).await {
         program.restore()?;
         // What runs from now on is the old program again.
@@ -197,7 +197,7 @@ fn verified(file: &Path, args: &Args) -> Result<Vec<u8>, CommandFailure> {
 
 fn public_key(given: Option<&str>) -> Result<PublicKey, CommandFailure> {
     let Some(given) = given.or(BUILT_IN_KEY.filter(|key| !key.is_empty())) else {
-        return Err(CommandFailure::usage("this build has no key of a release")
+        return Err(CommandFailure::usage("this build has no release key")
             .hint("Pass the public key whose signatures you trust: --key FILE."));
     };
     // A key first: a file of that name in this folder may be anybody's.
@@ -223,20 +223,20 @@ fn is_older(version: &str, than: &str) -> bool {
 }
 
 /// The new program beside the old one, under a name of its own. Removed unless it was put in place.
-struct Draft(PathBuf);
+struct StagedProgram(PathBuf);
 
-// === impl Draft ===
+// === impl StagedProgram ===
 
-impl Draft {
+impl StagedProgram {
     fn beside(program: &Path, content: &[u8], env: &Env) -> Result<Self, CommandFailure> {
-        let draft = Self(program.with_file_name(format!(".attache-{}", env.uuid().simple())));
+        let staged = Self(program.with_file_name(format!(".attache-{}", env.uuid().simple())));
         let mode = fs::metadata(program).map_or(0o755, |found| found.permissions().mode() & 0o777);
-        private_file::replace(&draft.0, content, mode).map_err(|error| unwritable(program, &error))?;
-        Ok(draft)
+        private_file::replace(&staged.0, content, mode).map_err(|error| unwritable(program, &error))?;
+        Ok(staged)
     }
 }
 
-impl Drop for Draft {
+impl Drop for StagedProgram {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
@@ -301,7 +301,7 @@ fn refuse_package(path: &Path) -> Result<(), CommandFailure> {
         return Err(CommandFailure::failed(format!("{path_text} was installed by npm"))
             .hint("Update it with npm: npm install -g PACKAGE.tgz"));
     }
-    let owned = Command::new("dpkg-query").arg("--search").arg(path).output();
+    let owned = Command::new(attache_os::program::path("dpkg-query")).arg("--search").arg(path).output();
     if owned.is_ok_and(|output| output.status.success()) {
         return Err(CommandFailure::failed(format!("{path_text} was installed from a .deb"))
             .hint("Update it with apt: sudo apt install ./PACKAGE.deb"));

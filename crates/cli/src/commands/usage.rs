@@ -10,6 +10,7 @@ use clap::ValueEnum;
 
 use crate::{
     env::context::{CommandContext, HubArgs},
+    text::{people, terms},
     ui::{
         failure::CommandFailure,
         output::{TextCell, TextTable},
@@ -72,7 +73,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
                 vec![row.day.clone(), row.user_name.clone().unwrap_or_else(|| "–".to_owned()), row.agent_name.clone()];
             (keys, UsageSum::default().plus(row))
         });
-        return show(&context, &["DAY", "USER", "AGENT"], rows);
+        return show(&context, &[people::day(), people::user(), terms::agent()], rows);
     };
     let mut sums: BTreeMap<String, UsageSum> = BTreeMap::new();
     for row in &report.rows {
@@ -88,9 +89,9 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         return output.json(&sums);
     }
     let title = match by {
-        UsageGroupArg::Agent => "AGENT",
-        UsageGroupArg::User => "USER",
-        UsageGroupArg::Day => "DAY",
+        UsageGroupArg::Agent => terms::agent(),
+        UsageGroupArg::User => people::user(),
+        UsageGroupArg::Day => people::day(),
     };
     show(&context, &[title], sums.into_iter().map(|(key, sum)| (vec![key], sum)))
 }
@@ -100,7 +101,11 @@ fn show(
     keys: &[&'static str],
     rows: impl Iterator<Item = (Vec<String>, UsageSum)>,
 ) -> Result<(), CommandFailure> {
-    let titles: Vec<&str> = keys.iter().copied().chain(["CALLS", "FAILED", "TOKENS", "COST", "SOURCE"]).collect();
+    let titles: Vec<&str> = keys
+        .iter()
+        .copied()
+        .chain([people::calls(), people::failed(), people::tokens(), people::cost(), people::source()])
+        .collect();
     let mut table = TextTable::new(&titles);
     let mut total = UsageSum::default();
     for (keys, sum) in rows {
@@ -115,16 +120,11 @@ fn show(
         total = total.and(sum);
     }
     context.output.table(&table)?;
-    context.output.say(format_args!(
-        "{} calls, {} tokens, ${}{}",
-        total.calls,
-        total.tokens,
-        usd(total.micro_usd),
-        match total.unknown {
-            0 => String::new(),
-            unknown => format!("; the cost of {unknown} calls is unknown"),
-        }
-    ));
+    let mut said = people::usage_total(total.calls, total.tokens, usd(total.micro_usd));
+    if total.unknown > 0 {
+        said += &people::usage_unknown(total.unknown);
+    }
+    context.output.say(said);
     Ok(())
 }
 
@@ -151,7 +151,11 @@ impl UsageSum {
 
     /// The source of the figures: one word if all calls agree.
     fn source(self) -> String {
-        let parts = [(self.reported, "reported"), (self.estimated, "estimated"), (self.unknown, "unknown")];
+        let parts = [
+            (self.reported, people::reported()),
+            (self.estimated, people::estimated()),
+            (self.unknown, people::unknown()),
+        ];
         let parts: Vec<_> = parts.into_iter().filter(|(calls, _)| *calls > 0).collect();
         match parts.as_slice() {
             [] => "–".to_owned(),

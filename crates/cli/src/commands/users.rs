@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     env::context::{CommandContext, HubArgs},
+    text::{people, terms},
     ui::{
         failure::CommandFailure,
         output::{TextCell, clean, time},
@@ -95,30 +96,30 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     match args.command.unwrap_or(UsersCommand::List(args.page)) {
         UsersCommand::List(page) => list(&context, &hub, &page).await,
         UsersCommand::Add { name, role, password } => {
-            let password = prompt_password(password, "Password: ")?;
+            let password = prompt_password(password, people::ask_password())?;
             let user = hub.create_user(&NewUser { name, role: Some(role), password }).await?;
-            done(&context, &user, "Added")
+            done(&context, &user, people::added)
         }
         UsersCommand::Show { user } => show(&context, &hub.user(&user).await?),
         UsersCommand::Set { user, name, role, password } => {
-            let password = prompt_password(password, "New password: ")?;
+            let password = prompt_password(password, people::ask_new_password())?;
             let change = UserChange { name, role, password, current_password: None };
-            done(&context, &hub.update_user(&user, &change).await?, "Updated")
+            done(&context, &hub.update_user(&user, &change).await?, people::updated)
         }
         UsersCommand::Passwd => {
             let own = hub.user("me").await?;
-            let current_password = prompt_password(own.has_password, "Current password: ")?;
-            let password = prompt_password(true, "New password: ")?;
+            let current_password = prompt_password(own.has_password, people::ask_current_password())?;
+            let password = prompt_password(true, people::ask_new_password())?;
             let change = UserChange { password, current_password, ..UserChange::default() };
-            done(&context, &hub.update_user("me", &change).await?, "Changed the password of")
+            done(&context, &hub.update_user("me", &change).await?, people::changed_password)
         }
         UsersCommand::Remove { user, yes } => {
-            let question = format!("Remove {}? This revokes their keys, tokens and sessions.", clean::line(&user));
+            let question = people::ask_remove(clean::line(&user));
             if !yes && prompt::confirm(&context.output, &question)? == Some(false) {
-                return Err(CommandFailure::new("cancelled", exit::FAILED, "nobody was removed"));
+                return Err(CommandFailure::new("cancelled", exit::FAILED, people::not_removed()));
             }
             hub.remove_user(&user).await?;
-            context.output.say(format_args!("Removed {user} and revoked their keys, tokens and sessions."));
+            context.output.say(people::removed(user));
             Ok(())
         }
     }
@@ -128,12 +129,12 @@ fn prompt_password(required: bool, question: &str) -> Result<Option<Secret<Strin
     if required { secret_prompt::ask(question).map(Some) } else { Ok(None) }
 }
 
-fn done(context: &CommandContext, user: &User, what: &str) -> Result<(), CommandFailure> {
+fn done(context: &CommandContext, user: &User, said: fn(String, &'static str) -> String) -> Result<(), CommandFailure> {
     if context.output.is_json() {
         return context.output.json(user);
     }
     context.output.line(user.user_id)?;
-    context.output.say(format_args!("{what} {} ({}).", user.name, user.role.as_str()));
+    context.output.say(said(user.name.clone(), user.role.as_str()));
     Ok(())
 }
 
@@ -143,11 +144,11 @@ async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Res
     Listing { answer: &list, items: &list.users, next_cursor, when_empty: "" }.print(
         context,
         &[
-            ("NAME", &|user| TextCell::strong(&user.name)),
-            ("ROLE", &|user| TextCell::plain(user.role.as_str())),
-            ("SIGN-IN", &|user| TextCell::plain(sign_in(user))),
-            ("CREATED", &|user| TextCell::plain(time::relative(user.created_at, context.now()))),
-            ("ID", &|user| TextCell::dim(user.user_id.to_string())),
+            (terms::name(), &|user| TextCell::strong(&user.name)),
+            (people::role(), &|user| TextCell::plain(user.role.as_str())),
+            (people::sign_in(), &|user| TextCell::plain(sign_in(user))),
+            (terms::created(), &|user| TextCell::plain(time::relative(user.created_at, context.now()))),
+            (terms::id(), &|user| TextCell::dim(user.user_id.to_string())),
         ],
     )
 }
@@ -158,10 +159,10 @@ fn show(context: &CommandContext, user: &User) -> Result<(), CommandFailure> {
         return output.json(user);
     }
     output.line(format_args!("{}  {}", user.name, user.role.as_str()))?;
-    output.line(format_args!("signs in with {}", sign_in(user)))?;
+    output.line(people::signs_in_with(sign_in(user)))?;
     output.line(user.user_id)
 }
 
-const fn sign_in(user: &User) -> &'static str {
-    if user.has_password { "password or link" } else { "link" }
+fn sign_in(user: &User) -> &'static str {
+    if user.has_password { people::by_password_or_link() } else { people::by_link() }
 }

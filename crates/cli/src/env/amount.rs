@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use attache_protocol::{Json, Timestamp};
 
+use crate::text::errors;
+
 /// A point in the past, relative or absolute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PastTime {
@@ -26,13 +28,13 @@ impl PastTime {
 pub(crate) fn moment(text: &str) -> Result<PastTime, String> {
     let at = text.parse().ok().map(PastTime::At);
     let distance = || duration(text).ok().map(PastTime::Ago);
-    at.or_else(distance).ok_or_else(|| "expected a time such as 30m, 8h, 7d (ago) or 2027-01-31T12:00:00Z".to_owned())
+    at.or_else(distance).ok_or_else(|| errors::moment_expected().to_owned())
 }
 
 /// Parses a number of dollars without rounding.
 pub(crate) fn dollars(text: &str) -> Result<Json, String> {
     let number = Json::from_text(text).ok().filter(|json| json.parse::<f64>().is_ok_and(|number| number >= 0.0));
-    number.ok_or_else(|| "expected a number of dollars such as 0.5".to_owned())
+    number.ok_or_else(|| errors::dollars_expected().to_owned())
 }
 
 /// Parses a duration: `90s`, `30m`, `8h`, `7d`.
@@ -46,7 +48,15 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         _ => None,
     };
     let length = parsed.filter(|seconds| *seconds > 0).map(Duration::from_secs);
-    length.ok_or_else(|| "expected a duration such as 90s, 30m, 8h or 7d".to_owned())
+    length.ok_or_else(|| errors::duration_expected().to_owned())
+}
+
+/// A number of seconds, also with a unit as in [`duration`].
+pub(crate) fn seconds(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(seconds) if seconds > 0 => Ok(seconds),
+        _ => duration(text).map(|length| length.as_secs()),
+    }
 }
 
 #[cfg(test)]
@@ -60,5 +70,7 @@ mod tests {
         for wrong in ["", "d", "10", "-1h", "0s", "7 d", "soon", "7é", "99999999999d"] {
             assert_eq!(seconds(wrong), None, "{wrong}");
         }
+        assert_eq!(["90", "90s", "2m"].map(super::seconds), [Ok(90), Ok(90), Ok(120)]);
+        assert!(["0", "-1", "soon", ""].into_iter().all(|wrong| super::seconds(wrong).is_err()));
     }
 }

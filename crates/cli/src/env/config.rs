@@ -9,9 +9,15 @@ use attache_adapter::{
     Environment,
     preset::{self, DetectionEnvironment},
 };
-use attache_protocol::Secret;
+use attache_os::program;
+use attache_protocol::{Secret, env::Env};
+use attache_runtime::profile::Profiles;
 
-use crate::ui::{failure::CommandFailure, output::ColorChoice};
+use super::walls;
+use crate::{
+    text::errors,
+    ui::{failure::CommandFailure, output::ColorChoice},
+};
 
 /// The environment variables that Attaché uses.
 #[derive(Debug, Clone)]
@@ -35,10 +41,24 @@ pub(crate) struct Config {
     pub(crate) key: Option<Secret<String>>,
     /// `$ATTACHE_PIN`: the pin of the hub's TLS key.
     pub(crate) pin: Option<String>,
+    /// `$ATTACHE_DATABASE_URL`: the database of a hub. It contains a password, which no argument should.
+    pub(crate) database_url: Option<Secret<String>>,
+    /// `$AWS_ACCESS_KEY_ID` and so on, under the names that every tool for object stores uses.
+    pub(crate) object_store: ObjectStoreVariables,
     /// Never if `$NO_COLOR` is set and not empty, or `$TERM` is `dumb`: such a terminal supports no escape sequences.
     pub(crate) color: ColorChoice,
     /// `$RUST_LOG`: the log filter.
     pub(crate) log: Option<String>,
+}
+
+/// What the environment says about an object store.
+#[derive(Debug, Clone)]
+pub(crate) struct ObjectStoreVariables {
+    pub(crate) access_key: Option<String>,
+    pub(crate) secret_key: Option<Secret<String>>,
+    pub(crate) session_token: Option<Secret<String>>,
+    pub(crate) region: Option<String>,
+    pub(crate) endpoint: Option<String>,
 }
 
 // === impl Config ===
@@ -66,16 +86,21 @@ impl Config {
             url: text("ATTACHE_URL"),
             key: text("ATTACHE_KEY").map(Secret::new),
             pin: text("ATTACHE_PIN"),
+            database_url: text("ATTACHE_DATABASE_URL").map(Secret::new),
+            object_store: ObjectStoreVariables {
+                access_key: text("AWS_ACCESS_KEY_ID"),
+                secret_key: text("AWS_SECRET_ACCESS_KEY").map(Secret::new),
+                session_token: text("AWS_SESSION_TOKEN").map(Secret::new),
+                region: text("AWS_REGION").or_else(|| text("AWS_DEFAULT_REGION")),
+                endpoint: text("AWS_ENDPOINT_URL_S3").or_else(|| text("AWS_ENDPOINT_URL")),
+            },
             color: if dull { ColorChoice::Never } else { ColorChoice::Auto },
             log: text("RUST_LOG"),
         }
     }
 
     pub(crate) fn home(&self) -> Result<PathBuf, CommandFailure> {
-        self.home.clone().ok_or_else(|| {
-            CommandFailure::usage("no home folder found")
-                .hint("Set A2A_HOME to the absolute path of a folder that you own.")
-        })
+        self.home.clone().ok_or_else(|| CommandFailure::usage(errors::no_home()).hint(errors::set_home()))
     }
 
     /// Variables for non-default home folders, which other programs must set when they start us.
@@ -88,22 +113,20 @@ impl Config {
     }
 
     pub(crate) fn awcp_home(&self) -> Result<PathBuf, CommandFailure> {
-        self.awcp_home.clone().ok_or_else(|| {
-            CommandFailure::usage("no home folder found for delegations")
-                .hint("Set AWCP_HOME to the absolute path of a folder that you own.")
-        })
+        self.awcp_home
+            .clone()
+            .ok_or_else(|| CommandFailure::usage(errors::no_awcp_home()).hint(errors::set_awcp_home()))
     }
 }
 
-/// `notify-send` in `$PATH`, if there is a display.
+/// The system's `notify-send`, if there is a display.
 fn desktop() -> Option<PathBuf> {
     variable("WAYLAND_DISPLAY").or_else(|| variable("DISPLAY"))?;
-    let path = variable("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join("notify-send")).find(|program| program.is_file())
+    program::find("notify-send")
 }
 
 /// Variables with the paths of our own folders and the hub key. Tasks never see them.
-pub(crate) const OWN_VARIABLES: [&str; 3] = ["A2A_HOME", "AWCP_HOME", "ATTACHE_KEY"];
+pub(crate) const OWN_VARIABLES: [&str; 4] = ["A2A_HOME", "AWCP_HOME", "ATTACHE_KEY", "ATTACHE_DATABASE_URL"];
 
 /// The environment of an adapter's tasks: an allow-list plus the variables in `also`.
 pub(crate) fn task_environment(also: &[String]) -> Environment {
@@ -131,12 +154,23 @@ pub(crate) fn temporary_folder() -> PathBuf {
 
 /// Where to look for agent hosts, and the environment for them.
 pub(crate) fn detection_environment() -> DetectionEnvironment {
+    let config = Config::from_environment();
     DetectionEnvironment {
-        path: variable("PATH").unwrap_or_default(),
-        home: variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute()),
+        path: detection_path(&config),
+        home: config.user_home,
         environment: visible_variables().into_iter().collect(),
         probe_timeout: preset::PROBE_TIMEOUT,
     }
+}
+
+/// `$PATH` without the folders in which the agents of this device work: a run could have put a program there. Whoever works
+/// in a home folder as a whole needs none of them.
+fn detection_path(config: &Config) -> OsString {
+    let path = variable("PATH").unwrap_or_default();
+    let profiles = config.home.as_ref().map(|home| Profiles::at(home, Env::system()));
+    let mut worked_in = profiles.as_ref().map(walls::agent_folders).unwrap_or_default();
+    worked_in.retain(|folder| !config.user_home.as_ref().is_some_and(|home| home.starts_with(folder)));
+    std::env::join_paths(program::sound_folders(&path, &worked_in)).unwrap_or_default()
 }
 
 /// The person who ran this command with sudo.
@@ -160,7 +194,8 @@ fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-fn text(name: &str) -> Option<String> {
+/// A variable that is set, not empty, and text.
+pub(crate) fn text(name: &str) -> Option<String> {
     variable(name).and_then(|value| value.into_string().ok())
 }
 

@@ -11,6 +11,7 @@ use crate::{
         contexts::{self, Contexts},
         home::{self, Home, LocalHub},
     },
+    text::errors,
     ui::{failure::CommandFailure, output::TerminalOutput},
 };
 
@@ -161,7 +162,7 @@ impl CommandContext {
         }
         let environment = self.config.pin.as_deref().map(str::parse).transpose();
         environment.map_err(|error: attache_protocol::pin::PinParseError| {
-            CommandFailure::usage(format!("ATTACHE_PIN is {error}")).hint("Fix it or unset it.")
+            CommandFailure::usage(errors::wrong_pin(error)).hint(errors::wrong_pin_do())
         })
     }
 }
@@ -194,6 +195,5 @@ impl HubArgs {
 }
 
 fn no_hub() -> CommandFailure {
-    CommandFailure::new(Code::Unreachable.as_str(), exit::UNREACHABLE, "no hub is running on this machine")
-        .hint("Start one with `attache up`, or choose one with --hub URL or ATTACHE_URL.")
+    CommandFailure::new(Code::Unreachable.as_str(), exit::UNREACHABLE, errors::no_hub()).hint(errors::no_hub_do())
 }

@@ -8,7 +8,7 @@ use std::{
 
 use attache_protocol::{KeyPin, Secret};
 
-use crate::{env::config::Config, ui::failure::CommandFailure};
+use crate::{env::config::Config, text::errors, ui::failure::CommandFailure};
 
 pub(crate) use attache_os::private_file::{create as create_private, folder as private_folder, write as write_private};
 
@@ -26,6 +26,10 @@ pub(crate) struct LocalHub {
 /// Lock file in the hub's folder, held while the hub runs.
 pub(crate) const HUB_LOCK: &str = "hub.lock";
 
+/// The database in a hub's data folder.
+pub(crate) const DATABASE: &str = "hub.db";
+/// What `attache migrate` leaves of the database that it has copied to a server.
+pub(crate) const MOVED_DATABASE: &str = "hub.db.moved";
 /// The default listen address of a hub.
 pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:7800";
 
@@ -62,9 +66,19 @@ impl Home {
         self.0.join("presets.toml")
     }
 
+    /// The approval request that `attache approvals show` showed last.
+    pub(crate) fn shown_approval(&self) -> PathBuf {
+        self.0.join("shown-approval.json")
+    }
+
     /// Maps conversations to sessions of hosts.
     pub(crate) fn host_sessions(&self) -> PathBuf {
         self.0.join("host-sessions")
+    }
+
+    /// The worktrees of runs.
+    pub(crate) fn worktrees(&self) -> PathBuf {
+        self.0.join(attache_protocol::wire::adapter::WORKTREE_FOLDER)
     }
 
     pub(crate) fn adapters(&self) -> PathBuf {
@@ -165,8 +179,7 @@ pub(crate) fn refuse_own_folder(config: &Config, data: Option<&Path>, folder: &P
     let Some(home) = ours.filter_map(|path| real(&path)).find(|home| wanted.starts_with(home)) else {
         return Ok(());
     };
-    Err(CommandFailure::usage(format!("agents can't work in {}: it is part of {}", folder.display(), home.display()))
-        .hint("That folder holds keys and pairings. Choose another folder with --cwd DIR."))
+    Err(CommandFailure::usage(errors::own_folder(folder.display(), home.display())).hint(errors::own_folder_do()))
 }
 
 /// The folders that hold keys and pairings: the homes of this machine, and the data of its hub.
@@ -181,8 +194,7 @@ pub(crate) fn read_secret(path: &Path) -> Result<Secret<String>, CommandFailure>
     let text = fs::read_to_string(path).map_err(|error| CommandFailure::file("read the secret in", path, &error))?;
     let secret = text.trim();
     if secret.is_empty() || secret.contains(char::is_whitespace) {
-        return Err(CommandFailure::usage(format!("{} doesn't contain a secret", path.display()))
-            .hint("The file must contain only the secret and a newline."));
+        return Err(CommandFailure::usage(errors::no_secret(path.display())).hint(errors::only_secret()));
     }
     Ok(Secret::new(secret.to_owned()))
 }

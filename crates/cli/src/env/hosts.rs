@@ -9,8 +9,11 @@ use std::{
 
 use attache_adapter::preset::{self, DetectedHost, DetectionEnvironment, HostProblem, LoginState, Preset, PresetTable};
 
+use attache_protocol::wire::host_session::KeptSessions;
+
 use crate::{
     env::{config, context::CommandContext, home::Home},
+    text::doctor,
     ui::failure::CommandFailure,
 };
 
@@ -28,6 +31,11 @@ pub(crate) const CUSTOM: &str = "custom";
 
 /// Maximum time to wait for a host's version when it starts.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Parses `--keep-sessions=off|own|all`.
+pub(crate) fn kept_sessions(text: &str) -> Result<KeptSessions, String> {
+    KeptSessions::from_text(text).ok_or_else(|| format!("must be one of {}", KeptSessions::CHOICES.replace('|', ", ")))
+}
 
 /// All presets: the built-in ones and those in `$A2A_HOME/presets.toml`.
 pub(crate) fn table(context: &CommandContext) -> Result<PresetTable, CommandFailure> {
@@ -70,14 +78,16 @@ pub(crate) fn host(
     }
 }
 
-/// Checks that a command exists. A plain name must be in `PATH`; a path may be relative to the working folder of tasks.
-pub(crate) fn has_command(reference: &str) -> Result<(), CommandFailure> {
+/// Checks that a command exists. A plain name must be in `PATH`; a path may be relative to one of the folders, in which tasks may
+/// work.
+pub(crate) fn has_command(reference: &str, folders: &[&Path]) -> Result<(), CommandFailure> {
     let program = split_command(reference).into_iter().next().unwrap_or_default();
-    let is_name = Path::new(&program).components().count() < 2;
-    if is_name && config::detection_environment().find_program(&program).is_none() {
-        return Err(no_program(Path::new(&program)));
-    }
-    Ok(())
+    let is_name = !program.to_string_lossy().contains('/');
+    let exists = match is_name {
+        true => config::detection_environment().find_program(&program).is_some(),
+        false => folders.iter().any(|folder| folder.join(&program).is_file()),
+    };
+    if exists { Ok(()) } else { Err(no_program(Path::new(&program))) }
 }
 
 fn no_program(path: &Path) -> CommandFailure {
@@ -124,14 +134,17 @@ pub(crate) fn split_command(reference: &str) -> Vec<OsString> {
 
 /// `claude 2.1.325 at ~/bin/claude, logged in (…)`, for people.
 pub(crate) fn describe(found: &DetectedHost, around: &DetectionEnvironment) -> String {
-    let version = found.version.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
-    let login = match &found.login {
-        LoginState::In(how) => format!(", logged in ({how})"),
-        LoginState::Out => ", no login found".to_owned(),
-        LoginState::Unknown => String::new(),
+    let host = found.version.as_ref().map_or_else(|| found.label.clone(), |it| format!("{} {it}", found.label));
+    let path = around.shown(&found.program);
+    let shown = match &found.login {
+        LoginState::In(how) => doctor::host_in(host, path, how),
+        LoginState::Out => doctor::host_out(host, path),
+        LoginState::Unknown => doctor::host_at(host, path),
     };
-    let trouble = found.problem.as_ref().map(|trouble| format!(": {trouble}")).unwrap_or_default();
-    format!("{}{version} at {}{login}{trouble}", found.label, around.shown(&found.program))
+    match &found.problem {
+        Some(problem) => doctor::host_trouble(shown, problem),
+        None => shown,
+    }
 }
 
 /// Whether a host is ready for its first task.

@@ -2,17 +2,18 @@
 
 use std::{fmt, str::FromStr};
 
-use attache_client::{
-    ChannelFilter, DeliveryFilter, HubClient, PageQuery, PermissionFilter, RunFilter, daemon::DaemonClient,
-};
+use attache_client::{ChannelFilter, DeliveryFilter, HubClient, PageQuery, PermissionFilter, daemon::DaemonClient};
 use attache_protocol::{
     ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, KeyId, PermissionId, RunId, RuntimeId,
     error::exit,
     rules::permission::PermissionState,
-    wire::{call::CallId, key::Key, runtime::Runtime},
+    wire::{call::CallId, key::Key, run::RunQuery, runtime::Runtime},
 };
 
-use crate::ui::{failure::CommandFailure, output::clean};
+use crate::{
+    text::errors,
+    ui::{failure::CommandFailure, output::clean},
+};
 
 /// An id argument, resolved when it is needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +35,7 @@ impl FromStr for IdArg {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.trim() {
-            "" => Err("expected an id, a unique part of one, or `last`".to_owned()),
+            "" => Err(errors::id_expected().to_owned()),
             text => Ok(Self(text.to_owned())),
         }
     }
@@ -47,6 +48,10 @@ impl fmt::Display for IdArg {
 }
 
 impl IdArg {
+    pub(crate) fn is_last(&self) -> bool {
+        self.0 == LAST
+    }
+
     /// An argument for a run. Here and below, an id of another kind is a usage error, found without asking the hub.
     pub(crate) fn of_run(text: &str) -> Result<Self, String> {
         Self::of(text, RunId::PREFIX)
@@ -75,7 +80,7 @@ impl IdArg {
     fn of(text: &str, prefix: &str) -> Result<Self, String> {
         let arg: Self = text.parse()?;
         if arg.0.contains('_') && !arg.0.starts_with(prefix) {
-            return Err(format!("expected an id of the form `{prefix}…`, a unique part of one, or `last`"));
+            return Err(errors::id_expected_of(prefix));
         }
         Ok(arg)
     }
@@ -85,10 +90,11 @@ impl IdArg {
             return Ok(call.run());
         }
         let pages = async |page: PageQuery| {
-            let list = hub.runs(&RunFilter { page, ..RunFilter::default() }).await?;
+            let limit = page.limit.and_then(|limit| usize::try_from(limit).ok());
+            let list = hub.runs(&RunQuery { limit, cursor: page.cursor, ..RunQuery::default() }).await?;
             candidates(list.task_runs.iter().map(|run| run.task_run_id), list.next_cursor)
         };
-        self.resolve("run", pages).await
+        self.resolve(errors::a_run(), pages).await
     }
 
     /// `last` selects the newest pending request, if any.
@@ -104,7 +110,7 @@ impl IdArg {
                 return Ok(waiting.id);
             }
         }
-        self.resolve("approval request", async |page: PageQuery| pages(page, None).await).await
+        self.resolve(errors::an_approval(), async |page: PageQuery| pages(page, None).await).await
     }
 
     pub(crate) async fn grant(&self, hub: &HubClient) -> Result<GrantId, CommandFailure> {
@@ -112,7 +118,7 @@ impl IdArg {
             let list = hub.grants(&page).await?;
             candidates(list.permission_grants.iter().map(|grant| grant.grant_id), list.next_cursor)
         };
-        self.resolve("grant", pages).await
+        self.resolve(errors::a_grant(), pages).await
     }
 
     pub(crate) async fn delivery(&self, hub: &HubClient) -> Result<DeliveryId, CommandFailure> {
@@ -120,7 +126,7 @@ impl IdArg {
             let list = hub.deliveries(&DeliveryFilter { page, ..DeliveryFilter::default() }).await?;
             candidates(list.deliveries.iter().map(|delivery| delivery.delivery_id), list.next_cursor)
         };
-        self.resolve("delivery", pages).await
+        self.resolve(errors::a_delivery(), pages).await
     }
 
     pub(crate) async fn channel(&self, hub: &HubClient) -> Result<ChannelId, CommandFailure> {
@@ -128,7 +134,7 @@ impl IdArg {
             let list = hub.channels(&ChannelFilter { page, ..ChannelFilter::default() }).await?;
             candidates(list.channels.iter().map(|channel| channel.channel_id), list.next_cursor)
         };
-        self.resolve("channel", pages).await
+        self.resolve(errors::a_channel(), pages).await
     }
 
     /// Also accepts a device name, if only one active device has it.
@@ -139,7 +145,7 @@ impl IdArg {
             let found = list.agent_runtimes.iter().map(|one| Candidate { id: one.runtime_id, name: name(one) });
             candidates(found, list.next_cursor)
         };
-        self.resolve("device", pages).await
+        self.resolve(errors::a_device(), pages).await
     }
 
     /// Also accepts a key name, if only one active key has it.
@@ -150,7 +156,7 @@ impl IdArg {
             let found = list.api_keys.iter().map(|key| Candidate { id: key.key_id, name: name(key) });
             candidates(found, list.next_cursor)
         };
-        self.resolve("key", pages).await
+        self.resolve(errors::a_key(), pages).await
     }
 
     pub(crate) async fn session(&self, hub: &HubClient) -> Result<KeyId, CommandFailure> {
@@ -158,17 +164,22 @@ impl IdArg {
             let list = hub.sessions(&page).await?;
             candidates(list.sessions.iter().map(|session| session.session_id), list.next_cursor)
         };
-        self.resolve("session", pages).await
+        self.resolve(errors::a_session(), pages).await
     }
 
     /// Also accepts a title, if only one conversation has it.
     pub(crate) async fn conversation(&self, hub: &HubClient) -> Result<ConversationId, CommandFailure> {
+        if self.0 == LAST
+            && let Some(newest) = newest_conversation(hub).await?
+        {
+            return Ok(newest);
+        }
         let pages = async |page: PageQuery| {
             let list = hub.conversations(&page).await?;
             let found = list.conversations.into_iter();
             candidates(found.map(|one| Candidate { id: one.conversation_id, name: one.title }), list.next_cursor)
         };
-        self.resolve("conversation", pages).await
+        self.resolve(errors::a_conversation(), pages).await
     }
 
     /// A delegation of this machine.
@@ -177,7 +188,7 @@ impl IdArg {
             let list = daemon.list().await?;
             candidates(list.iter().map(|delegation| delegation.delegation_id), None)
         };
-        self.resolve("delegation", pages).await
+        self.resolve(errors::a_delegation(), pages).await
     }
 
     /// Returns a complete id as is; otherwise resolves a name or a part of an id among the newest items.
@@ -237,14 +248,22 @@ fn only<T: fmt::Display + Copy>(typed: &str, what: &str, found: &[T]) -> Result<
     match found {
         [only] => Ok(*only),
         [first, ..] if typed == LAST => Ok(*first),
-        [] => Err(CommandFailure::new("not_found", exit::NOT_FOUND, format!("{what} `{shown}` not found"))
-            .hint("Use a complete id, a unique part of a recent id, or `last`.")),
+        [] => Err(CommandFailure::new("not_found", exit::NOT_FOUND, errors::id_not_found(what, &shown))
+            .hint(errors::id_not_found_do())),
         several => {
             let several: Vec<String> = several.iter().take(5).map(ToString::to_string).collect();
-            Err(CommandFailure::usage(format!("`{shown}` is ambiguous: {}", several.join(", ")))
-                .hint("Use a longer part of the id."))
+            Err(CommandFailure::usage(errors::id_ambiguous(shown, several.join(", "))).hint(errors::id_ambiguous_do()))
         }
     }
+}
+
+/// The conversation of the newest run, most of which have one of their own, or one that was added since.
+async fn newest_conversation(hub: &HubClient) -> Result<Option<ConversationId>, CommandFailure> {
+    let runs = hub.runs(&RunQuery { limit: Some(1), ..RunQuery::default() }).await?.task_runs;
+    let added = hub.conversations(&PageQuery { limit: Some(1), ..PageQuery::default() }).await?.conversations;
+    let run = runs.first().map(|run| (run.created_at, run.conversation_id));
+    let added = added.first().map(|added| (added.created_at, added.conversation_id));
+    Ok(run.max(added).map(|(_, newest)| newest))
 }
 
 /// Whether the argument matches an id: `last`, its start, its end, or both joined with `…` as shown in lists.

@@ -13,7 +13,7 @@ use attache_runtime::profile::{Profile, Profiles};
 use attache_sandbox::{Launcher, StageCommand};
 
 use super::context::CommandContext;
-use crate::ui::failure::CommandFailure;
+use crate::{text::agents, ui::failure::CommandFailure};
 
 /// The first argument of the second stage, which becomes another program.
 pub(crate) const STAGE: &str = "sandbox-stage";
@@ -88,10 +88,10 @@ pub(crate) fn walled_runs(text: &str) -> Result<WalledRuns, String> {
 }
 
 /// Whose runs are inside the walls, for people.
-pub(crate) const fn describe(runs: WalledRuns) -> &'static str {
+pub(crate) fn describe(runs: WalledRuns) -> &'static str {
     match runs {
-        WalledRuns::Off => "only runs that ask for limits",
-        WalledRuns::Others => "runs of others see only their folder",
-        WalledRuns::All => "all runs see only their folder",
+        WalledRuns::Off => agents::walled_off(),
+        WalledRuns::Others => agents::walled_others(),
+        WalledRuns::All => agents::walled_all(),
     }
 }

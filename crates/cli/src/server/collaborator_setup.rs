@@ -6,8 +6,8 @@ use std::sync::Arc;
 use attache_delegation::{
     awcp_policy::CollaboratorSection as Rules,
     collaborator::{
-        Collaborator, CollaboratorAuditFile, CollaboratorPolicyFile, GuardCommand, HubTunnelDialer, MountPoint,
-        Options, SlotScheduler, missing,
+        Collaborator, CollaboratorAuditFile, CollaboratorPolicyFile, DirectDialGuard, GuardCommand, HubTunnelDialer,
+        MountPoint, Options, SlotScheduler, missing,
     },
 };
 use attache_protocol::{KeyPin, error::exit, wire::awcp::TransportChoice};
@@ -84,6 +84,7 @@ pub(crate) fn collaborator(
         audit: Arc::new(CollaboratorAuditFile::at(&home)),
         scheduler: Arc::new(SlotScheduler::new(MAX_FOLDERS)),
         tunnels: Arc::new(HubTunnelDialer::of(api_base, &rules.tunnel_hosts, pin)),
+        direct: DirectDialGuard::of(api_base, &rules.dial_hosts),
         guard: GuardCommand { program, args: vec!["mount-guard".into()] },
         env: context.env.clone(),
     }))

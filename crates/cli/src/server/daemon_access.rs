@@ -17,6 +17,7 @@ use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 
 use crate::{
     env::{context::CommandContext, home},
+    text::errors,
     ui::failure::CommandFailure,
 };
 
@@ -46,8 +47,8 @@ pub(crate) async fn daemon(context: &CommandContext) -> Result<DaemonClient, Com
         }
     }
     let log = context.config.awcp_home()?.join("logs").join("daemon.log");
-    let failure = CommandFailure::failed("the daemon was started but doesn't answer");
-    Err(failure.hint(format!("See its log: {}", log.display())))
+    let failure = CommandFailure::failed(errors::daemon_mute());
+    Err(failure.hint(errors::see_log(log.display())))
 }
 
 /// What the daemon says about itself. `None` if it isn't running. One that is just stopping is waited for.
@@ -128,7 +129,7 @@ fn start(context: &CommandContext) -> Result<(), CommandFailure> {
     let path = logs.join("daemon.log");
     let log = fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
     let log = log.map_err(|error| CommandFailure::file("write the log", &path, &error))?;
-    let failed = |error: io::Error| CommandFailure::failed(format!("can't start the daemon: {error}"));
+    let failed = |error: io::Error| CommandFailure::failed(errors::daemon_start(error));
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.args(["daemon", "--detached"]).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);

@@ -6,30 +6,27 @@ use attache_client::{Error, HubClient, HubClientOptions, HubCredential};
 use attache_os::machine;
 use attache_protocol::Code;
 
-use crate::ui::failure::CommandFailure;
+use crate::{text::setup, ui::failure::CommandFailure};
 
 /// The failure for an address that can't be bound, with a hint. `option` is the option that set the address.
 pub(crate) async fn explain(option: &str, address: SocketAddr, error: &io::Error) -> CommandFailure {
     match error.kind() {
         io::ErrorKind::AddrInUse => {}
         io::ErrorKind::PermissionDenied => {
-            return CommandFailure::failed(format!("no permission to listen on {address}"))
-                .hint(format!("Ports below 1024 require root. Use a higher port, such as {option} 127.0.0.1:7800."));
+            return CommandFailure::failed(setup::no_permission(address)).hint(setup::low_port(option));
         }
         io::ErrorKind::AddrNotAvailable => {
-            return CommandFailure::usage(format!("{address} isn't an address of this machine"))
-                .hint(format!("Use {option} 127.0.0.1:7800."));
+            return CommandFailure::usage(setup::not_own_address(address)).hint(setup::own_address(option));
         }
-        _ => return CommandFailure::failed(format!("can't listen on {address}: {error}")),
+        _ => return CommandFailure::failed(setup::cant_listen(address, error)),
     }
     let owner = machine::listener(address.port()).map(|owner| format!(" ({owner})")).unwrap_or_default();
-    let other = format!("or use a free port: {option} {}", SocketAddr::new(address.ip(), 0));
+    let free = SocketAddr::new(address.ip(), 0);
     if let Some(scheme) = hub_at(address).await {
-        return CommandFailure::failed(format!("an Attaché hub is already running at {scheme}://{address}{owner}"))
-            .hint(format!("Use it (`attache agents`), stop it, {other}"));
+        return CommandFailure::failed(setup::hub_running(format_args!("{scheme}://{address}"), owner))
+            .hint(setup::hub_running_do(option, free));
     }
-    CommandFailure::failed(format!("another program{owner} is already listening on {address}"))
-        .hint(format!("Stop it, {other}"))
+    CommandFailure::failed(setup::port_taken(owner, address)).hint(setup::port_taken_do(option, free))
 }
 
 /// The URL scheme of the hub at an address, if it is a hub.

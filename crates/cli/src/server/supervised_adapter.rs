@@ -72,8 +72,8 @@ pub(crate) fn source(
         ["adapter", kind, "--listen", "127.0.0.1:0", "--exit-with-parent"].map(Into::into).into();
     arguments.extend(options);
     arguments.extend(["--concurrency".into(), concurrency.to_string().into()]);
-    if executor.keep_sessions && !matches!(kind, SHELL | COMMAND) {
-        arguments.push("--keep-sessions".into());
+    if let Some(kept) = executor.keep_sessions.filter(|_| !matches!(kind, SHELL | COMMAND)) {
+        arguments.push(format!("--keep-sessions={}", kept.as_str()).into());
     }
     arguments.extend(["--ready-file".into(), ready_file.clone().into()]);
     if let Some(file) = &executor.instruction_file {

@@ -5,6 +5,7 @@ use std::{fmt, io, path::Path, process::ExitCode};
 use attache_protocol::{Code, error::exit};
 
 use super::hint;
+use crate::text::{errors, parser};
 
 /// A failed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,12 +46,13 @@ impl CommandFailure {
     /// A failed operation on a file or folder.
     pub(crate) fn file(doing: &str, path: &Path, error: &io::Error) -> Self {
         let (code, hint) = match error.kind() {
-            io::ErrorKind::NotFound => ("not_found", "Check the path."),
-            io::ErrorKind::PermissionDenied => ("denied", "Check its owner and mode with `ls -ld`."),
-            io::ErrorKind::StorageFull => ("failed", "Free up disk space."),
-            _ => ("failed", "Check the path and the disk."),
+            io::ErrorKind::NotFound => ("not_found", errors::check_path()),
+            io::ErrorKind::PermissionDenied => ("denied", errors::check_owner()),
+            io::ErrorKind::StorageFull => ("failed", errors::free_space()),
+            _ => ("failed", errors::check_disk()),
         };
-        Self::new(code, exit::FAILED, format!("can't {doing} {}: {error}", path.display())).hint(hint)
+        let message = errors::file(errors::file_action(doing), path.display(), error);
+        Self::new(code, exit::FAILED, message).hint(hint)
     }
 
     #[must_use]
@@ -62,7 +64,7 @@ impl CommandFailure {
     #[must_use]
     pub(crate) fn with_user_hint(self) -> Self {
         if self.code == Code::NotFound.as_str() {
-            return self.hint("Check the name or id. To list them: `attache users`, `attache agents`.");
+            return self.hint(errors::user_not_found_do());
         }
         self
     }
@@ -75,7 +77,7 @@ impl CommandFailure {
 impl fmt::Display for CommandFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
-        if self.hint.is_empty() { Ok(()) } else { write!(f, ". {}", self.hint) }
+        if self.hint.is_empty() { Ok(()) } else { f.write_str(&parser::then(&self.hint)) }
     }
 }
 
@@ -103,27 +105,25 @@ impl From<attache_client::Error> for CommandFailure {
         let code = error.code().map_or("failed", Code::as_str);
         let error = match error {
             E::Unexplained { address, status: status @ (500 | 502..) } => {
-                E::Unreachable { address, reason: format!("it answered with status {status}") }
+                E::Unreachable { address, reason: errors::status_reason(status) }
             }
             error => error,
         };
         match error {
-            E::Refused(refusal) => Self::new(code, exit, refusal.message.trim_end_matches('.')).hint(hint::of(&refusal)),
+            E::Refused(refusal) => Self::new(code, exit, hint::message(&refusal)).hint(hint::of(&refusal)),
             // A hub explains why it doesn't know a path or a method.
             E::Unexplained { address, status: status @ (404 | 501) } => {
-                Self::failed(format!("not an Attaché hub: {address} answered with status {status}"))
-                    .hint("Check the address and port, or choose another hub with --hub.")
+                Self::failed(errors::not_a_hub(address, status)).hint(errors::not_a_hub_do())
             }
             E::Unexplained { address, status } => {
-                let hint = Code::from_text(code).map_or("Check that the address is that of an Attaché hub.", hint::general);
-                Self::new(code, exit, format!("{address} answered with status {status}")).hint(hint)
+                let hint = Code::from_text(code).map_or_else(errors::unexplained_do, hint::general);
+                Self::new(code, exit, errors::unexplained(address, status)).hint(hint)
             }
             E::Unreachable { address, reason } => {
-                Self::new(code, exit, format!("can't reach the hub at {address}: {reason}"))
-                    .hint("Is it running? Start one with `attache up`, or choose another with --hub. Run `attache doctor` for details.")
+                Self::new(code, exit, errors::hub_unreachable(address, reason)).hint(errors::hub_unreachable_do())
             }
             E::Untrusted { address, reason, hint } => {
-                Self::new(code, exit, format!("can't trust {address}: {reason}")).hint(hint)
+                Self::new(code, exit, errors::untrusted(address, reason)).hint(hint)
             }
             E::Invalid { what, hint } => Self::new("usage", exit, what).hint(hint),
             E::BadReply { .. } => Self::new(code, exit, error.to_string().trim_end_matches('.')),
@@ -137,18 +137,13 @@ impl From<attache_client::daemon::Error> for CommandFailure {
         let exit = error.exit_code();
         let code = error.code().map_or("failed", Code::as_str);
         match error {
-            E::Refused(refusal) => {
-                Self::new(code, exit, refusal.message.trim_end_matches('.')).hint(refusal.hint.clone())
-            }
+            E::Refused(refusal) => Self::new(code, exit, hint::message(&refusal)).hint(hint::of_daemon(&refusal)),
             E::NotRunning { socket, reason } => {
-                Self::new(code, exit, format!("can't reach the daemon at {}: {reason}", socket.display()))
-                    .hint("Start it with `attache daemon`. Its log is in $AWCP_HOME/logs.")
+                Self::new(code, exit, errors::daemon_unreachable(socket.display(), reason))
+                    .hint(errors::daemon_unreachable_do())
             }
             E::NoAnswer { socket, reason } => {
-                Self::new(code, exit, format!("the daemon at {} didn't answer: {reason}", socket.display())).hint(
-                    "The request may still have succeeded: check `attache delegations` before you retry. \
-                     Its log is in $AWCP_HOME/logs.",
-                )
+                Self::new(code, exit, errors::daemon_silent(socket.display(), reason)).hint(errors::daemon_silent_do())
             }
             E::BadReply { .. } => Self::new(code, exit, error.to_string().trim_end_matches('.')),
         }

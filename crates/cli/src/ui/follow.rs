@@ -34,6 +34,7 @@ use super::{
     queue_reason,
     signals::TerminationSignals,
 };
+use crate::text::ask as texts;
 use device_silence::{CHECK_INTERVAL, DeviceSilence};
 use run_questions::{RunQuestions, TerminalMessage, TerminalQuestion, TypedDecision};
 use streamed_answer::StreamedAnswer;
@@ -77,6 +78,8 @@ pub(crate) struct RunFollower<'a> {
     questions: RunQuestions,
     /// Write the answer as it arrives.
     live: bool,
+    /// Since before there was anything to follow.
+    signals: Option<TerminationSignals>,
 }
 
 /// A status line that is redrawn while the run is waiting; terminals only.
@@ -109,8 +112,8 @@ async fn started(hub: &HubClient, claimed: &Event) -> String {
         None => None,
     };
     match runtime.and_then(|runtime| runtime.device_name) {
-        Some(device) => format!("Started on {device}."),
-        None => "Started.".to_owned(),
+        Some(device) => texts::started_on(device),
+        None => texts::started().to_owned(),
     }
 }
 
@@ -127,10 +130,10 @@ fn hub_lost(error: attache_client::Error, run: RunId) -> CommandFailure {
     }
     if failure.exit != exit::UNREACHABLE {
         // Say first that the run continues, so that nobody starts it a second time.
-        let message = format!("run {run} continues, but can't be followed: {}", failure.message);
+        let message = texts::not_followed(run, &failure.message);
         return CommandFailure { message, ..failure };
     }
-    failure.hint(format!("The run is not lost. When the hub is back, follow it with `attache watch {run}`."))
+    failure.hint(texts::hub_lost(run))
 }
 
 // === impl RunFollower ===
@@ -141,7 +144,7 @@ impl<'a> RunFollower<'a> {
             enabled: output.talk_in_color() && show == FollowOutput::Answer,
             shown: false,
             since: Instant::now(),
-            what: "waiting".to_owned(),
+            what: texts::status_waiting().to_owned(),
         };
         let (gathered, tools, waits) = (StreamedAnswer::default(), ShownToolCalls::default(), RunQuestions::new());
         let live = output.terminal;
@@ -158,7 +161,15 @@ impl<'a> RunFollower<'a> {
             artifacts,
             questions: waits,
             live,
+            signals: None,
         }
+    }
+
+    /// Obeys signals that have come since these were listened for.
+    #[must_use]
+    pub(crate) fn listening(mut self, signals: TerminationSignals) -> Self {
+        self.signals = Some(signals);
+        self
     }
 
     /// Adds this hub's options to suggested commands.
@@ -194,16 +205,14 @@ impl<'a> RunFollower<'a> {
         limit: Option<Duration>,
     ) -> Result<FollowEnd, CommandFailure> {
         let deadline = limit.map(|limit| Instant::now() + limit);
+        let mut signals = self.signals.take().map_or_else(TerminationSignals::new, Ok)?;
         loop {
-            let ended = self.follow_one(hub, *run, after, deadline).await?;
+            let ended = self.follow_one(hub, (*run, after), deadline, &mut signals).await?;
             let FollowEnd::Run(done) = &ended else { return Ok(ended) };
             let Some(next) = continued_by(done) else { return Ok(ended) };
             if self.show == FollowOutput::Answer {
                 let agent = clean::line(&done.agent_name).into_owned();
-                self.print_status(
-                    TextStyle::Busy,
-                    &format!("{agent} has reached a usage limit; the fallback agent goes on: {next}"),
-                )?;
+                self.print_status(TextStyle::Busy, &texts::fallback(agent, next))?;
                 queue_reason::explain_new(&self.output, self.env, hub, next).await;
             }
             self.streamed.clear();
@@ -214,11 +223,10 @@ impl<'a> RunFollower<'a> {
     async fn follow_one(
         &mut self,
         hub: &HubClient,
-        run: RunId,
-        after: i64,
+        (run, after): (RunId, i64),
         deadline: Option<Instant>,
+        signals: &mut TerminationSignals,
     ) -> Result<FollowEnd, CommandFailure> {
-        let mut signals = TerminationSignals::new()?;
         self.from_middle = after > 0;
         let mut events = hub.follow(run, after);
         let mut ticks = tokio::time::interval(Duration::from_millis(500));
@@ -339,18 +347,18 @@ impl<'a> RunFollower<'a> {
                 if let Ok(change) = event.data.parse::<ArtifactChange>()
                     && self.artifacts.insert(change.artifact_id.clone())
                 {
-                    self.print_status(TextStyle::Dim, &format!("artifact {}: {}", change.title(), change.about()))?;
+                    self.print_status(TextStyle::Dim, &texts::artifact(change.title(), change.about()))?;
                 }
             }
-            Some(EventKind::TaskClaimed) => self.waiting.change("running"),
+            Some(EventKind::TaskClaimed) => self.waiting.change(texts::status_running()),
             Some(EventKind::TaskDeferred) => {
-                self.waiting.change("waiting for the usage limit to reset");
+                self.waiting.change(texts::status_limit());
                 // What follows is the answer of another attempt.
                 self.streamed.clear();
             }
             Some(EventKind::TaskRequeued) => {
-                self.print_status(TextStyle::Busy, &format!("back in the queue: {}", data.reason.unwrap_or_default()))?;
-                self.waiting.change("waiting");
+                self.print_status(TextStyle::Busy, &texts::requeued(data.reason.unwrap_or_default()))?;
+                self.waiting.change(texts::status_waiting());
                 // The next device starts over.
                 self.streamed.clear();
             }
@@ -370,9 +378,7 @@ impl<'a> RunFollower<'a> {
     async fn show_question(&mut self, hub: &HubClient) -> Result<(), CommandFailure> {
         let Some(question) = self.questions.next_question() else { return Ok(()) };
         let text = match &question {
-            TerminalQuestion::Input { prompt, .. } => {
-                format!("asks for input: {}\n  type your answer and press Enter:", clean::exact(prompt))
-            }
+            TerminalQuestion::Input { prompt, .. } => texts::asks_here(clean::exact(prompt)),
             TerminalQuestion::Approval(id) => match hub.permission(*id).await {
                 Ok(request) if request.state == PermissionState::Pending => run_questions::approval_text(&request),
                 // It was decided in the meantime.
@@ -380,7 +386,7 @@ impl<'a> RunFollower<'a> {
                     self.questions.answered(&question);
                     return Ok(());
                 }
-                Err(error) => format!("  can't be decided here: {error}"),
+                Err(error) => texts::undecidable(error),
             },
         };
         self.waiting.clear();
@@ -405,14 +411,14 @@ impl<'a> RunFollower<'a> {
             }
         };
         let TypedDecision::Decided(decision) = TypedDecision::read(&text) else {
-            return self.print_status(TextStyle::Busy, "  type a to allow or d to deny");
+            return self.print_status(TextStyle::Busy, texts::type_decision());
         };
         self.questions.answered(&question);
         match hub.decide(id, &decision).await {
             Ok(_) => Ok(()),
             Err(error) => {
                 let failure = CommandFailure::from(error);
-                self.print_status(TextStyle::Bad, &format!("the decision wasn't accepted: {failure}"))
+                self.print_status(TextStyle::Bad, &texts::decision_refused(failure))
             }
         }
     }
@@ -430,7 +436,7 @@ impl<'a> RunFollower<'a> {
         match hub.give_input(run, &request).await {
             Ok(_) => Ok(()),
             // The run may have finished, or someone else may have answered, in the meantime.
-            Err(error) => self.print_status(TextStyle::Bad, &format!("the answer wasn't accepted: {error}")),
+            Err(error) => self.print_status(TextStyle::Bad, &texts::answer_refused(error)),
         }
     }
 
@@ -494,21 +500,16 @@ impl<'a> RunFollower<'a> {
             Some(artifact) => {
                 self.print_full_answer(&text)?;
                 let is_text = text.len() as u64 <= full.bytes;
-                let how =
-                    if is_text { format!("Showing {shown} of {all}.") } else { "The output isn't text.".to_owned() };
-                let complete = format!("{how} Complete output: attache artifacts get {artifact} --output FILE");
+                let complete =
+                    if is_text { texts::excerpt_shown(shown, all, artifact) } else { texts::not_text(artifact) };
                 self.output.say_styled(TextStyle::Busy, complete);
                 Ok(())
             }
             None => {
                 self.print_full_answer(&text)?;
-                let why = full.lost.as_deref().unwrap_or("The rest of the output was not kept.");
-                Err(CommandFailure::new(
-                    "output_cut",
-                    exit::FAILED,
-                    format!("the output is truncated: only {shown} of {all} available"),
-                )
-                .hint(clean::line(why).into_owned()))
+                let why = full.lost.as_deref().unwrap_or(texts::rest_lost());
+                Err(CommandFailure::new("output_cut", exit::FAILED, texts::cut(shown, all))
+                    .hint(clean::line(why).into_owned()))
             }
         }
     }
@@ -532,8 +533,8 @@ impl<'a> RunFollower<'a> {
         if is_same && left.is_empty() {
             return Ok(());
         }
-        Err(CommandFailure::new("output_cut", exit::FAILED, "what was streamed isn't the exact output")
-            .hint(format!("Complete output: attache artifacts get {artifact} --output FILE, or ask without --stream.")))
+        Err(CommandFailure::new("output_cut", exit::FAILED, texts::streamed_differs())
+            .hint(texts::streamed_differs_do(artifact)))
     }
 
     fn print_full_answer(&mut self, text: &str) -> Result<(), CommandFailure> {
@@ -547,7 +548,7 @@ impl<'a> RunFollower<'a> {
             return Ok(());
         }
         if !self.streamed.is_empty() {
-            output.say_styled(TextStyle::Busy, "Parts of the streamed output were lost. The complete result:");
+            output.say_styled(TextStyle::Busy, texts::parts_lost());
         }
         output.raw(text)?;
         self.fresh_line = text.is_empty() || text.ends_with('\n');
@@ -562,7 +563,7 @@ impl<'a> RunFollower<'a> {
         }
         let (kept, total) = self.streamed.take();
         if kept.len() < total {
-            output.say(format_args!("The output is truncated: showing {} of {total} bytes.", kept.len()));
+            output.say(texts::partial(kept.len(), total));
         }
         output.raw(&kept)
     }
@@ -578,27 +579,28 @@ impl Drop for RunFollower<'_> {
 pub(crate) fn tell_files(output: &TerminalOutput, run: &Run) {
     let count = run.task_result.as_ref().map_or(0, OutputLocation::files);
     if count > 0 && !output.is_json() {
-        let came = if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
-        let list = format!("attache artifacts list {}", run.task_run_id);
-        output.say(format_args!("{came} came with the answer: {list}"));
+        output.say(texts::files_came(count as u64, run.task_run_id));
     }
 }
 
 /// Maps a finished run to the command's result.
 pub(crate) fn verdict(run: &Run) -> Result<(), CommandFailure> {
     let detail = |name: &str| run.task_result.as_ref().and_then(|result| result.text_member(name));
-    let show = format!("See the run: attache runs show {}", run.task_run_id);
+    let show = texts::see_the_run(run.task_run_id);
     match run.status {
         RunStatus::Completed => Ok(()),
         RunStatus::Cancelled => {
             let reason = detail("reason").or_else(|| detail("error"));
-            let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-            Err(CommandFailure::new("cancelled", exit::FAILED, format!("the run was cancelled{reason}")).hint(show))
+            let message = reason.map_or_else(|| texts::was_cancelled().to_owned(), texts::was_cancelled_because);
+            Err(CommandFailure::new("cancelled", exit::FAILED, message).hint(show))
         }
         RunStatus::Failed | RunStatus::Pending | RunStatus::Running => {
-            let error = detail("error").unwrap_or_else(|| "no reason given".to_owned());
-            let code = detail("code").map(|code| format!(" ({code})")).unwrap_or_default();
-            Err(CommandFailure::new("task_failed", exit::FAILED, format!("the run failed{code}: {error}")).hint(show))
+            let error = detail("error").unwrap_or_else(|| texts::no_reason().to_owned());
+            let message = match detail("code") {
+                Some(code) => texts::has_failed_with(code, error),
+                None => texts::has_failed(error),
+            };
+            Err(CommandFailure::new("task_failed", exit::FAILED, message).hint(show))
         }
     }
 }

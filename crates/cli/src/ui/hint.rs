@@ -1,22 +1,51 @@
 //! Says in commands and options what the hints of the API say in requests.
 
 use attache_client::HubRefusal;
-use attache_protocol::{Code, error::Remedy};
+use attache_protocol::Code;
+
+use crate::text::{is_chinese, refusals};
+
+/// The message of a refusal: the hub's words, or the sentence for its code.
+pub(crate) fn message(refusal: &HubRefusal) -> String {
+    message_of(refusal.code, refusal.message.trim_end_matches('.'))
+}
+
+pub(crate) fn message_of(code: Code, words: &str) -> String {
+    if is_chinese() { refusals::message(code, words) } else { words.to_owned() }
+}
+
+/// The hint of an error in the hub's own process.
+pub(crate) fn of_code(code: Code, hint: Option<&str>) -> String {
+    match hint {
+        Some(hint) => hint.to_owned(),
+        None if is_chinese() => refusals::hint(code).to_owned(),
+        None => code.hint().to_owned(),
+    }
+}
 
 /// The hint of a refusal for command-line users.
 pub(crate) fn of(refusal: &HubRefusal) -> String {
     match refusal.remedy {
         // Whatever was wrong with the credential, the next step is the same.
         _ if refusal.code == Code::Unauthenticated => general(refusal.code).to_owned(),
-        Some(remedy) => command(remedy).to_owned(),
+        Some(remedy) => refusals::remedy(remedy).to_owned(),
         None if refusal.hint == refusal.code.hint() => general(refusal.code).to_owned(),
         None => refusal.hint.clone(),
     }
 }
 
+/// The hint of a refusal of the daemon, which says commands itself.
+pub(crate) fn of_daemon(refusal: &HubRefusal) -> String {
+    if refusal.hint == refusal.code.hint() && is_chinese() {
+        return refusals::hint(refusal.code).to_owned();
+    }
+    refusal.hint.clone()
+}
+
 /// The default hint of a code. The error message already states the problem.
-pub(crate) const fn general(code: Code) -> &'static str {
+pub(crate) fn general(code: Code) -> &'static str {
     match code {
+        _ if is_chinese() => refusals::hint(code),
         Code::InvalidRequest => "See the command's --help.",
         Code::InvalidJson | Code::UnsupportedType | Code::NoSuchPath | Code::MethodNotAllowed => {
             "The hub may have a different version than this program. Check with `attache doctor`."
@@ -36,23 +65,10 @@ pub(crate) const fn general(code: Code) -> &'static str {
     }
 }
 
-const fn command(remedy: Remedy) -> &'static str {
-    match remedy {
-        Remedy::UseDeviceToken => "Only paired devices can do this: `attache runtime start`.",
-        Remedy::UsePersonKey => "Use a person's key: --key-file FILE or ATTACHE_KEY.",
-        Remedy::CreateToken => "Get a new one with a key: `attache tokens`.",
-        Remedy::CreateLoginLink => "Create a new one with `attache login`.",
-        Remedy::NameAgent | Remedy::ChooseAgent => "Name the agent: attache ask AGENT \"…\"",
-        Remedy::NameOrCreateAgent => "Name the agent: attache ask AGENT \"…\", or create an agent with this name.",
-        Remedy::CreateAgent => "Add one: attache agents add NAME",
-        Remedy::RegisterAgain => "Register the agent again: attache agents register NAME",
-        Remedy::OmitCallback => "Omit --callback.",
-        Remedy::RaiseBudget => "Give the first run a larger budget: --cost or --tokens.",
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use attache_protocol::error::Remedy;
+
     use super::*;
 
     #[test]

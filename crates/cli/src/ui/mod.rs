@@ -2,9 +2,11 @@
 
 pub(crate) mod failure;
 pub(crate) mod follow;
-mod hint;
+pub(crate) mod hint;
 pub(crate) mod names;
 pub(crate) mod output;
+pub(crate) mod parse_error;
+pub(crate) mod progress_line;
 pub(crate) mod prompt;
 pub(crate) mod queue_reason;
 pub(crate) mod runtime_notices;

@@ -12,7 +12,7 @@ pub(crate) fn confirm(output: &TerminalOutput, question: &str) -> Result<Option<
     let _ = write!(io::stderr(), "{question} [y/N] ");
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
-    Ok(Some(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")))
+    Ok(Some(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes" | "是")))
 }
 
 /// Whether a person can both read and answer questions of this command.

@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
-use attache_client::{HubClient, PageQuery, RunFilter};
+use attache_client::HubClient;
 use attache_protocol::{
     RunId, Timestamp,
     env::Env,
     rules::run::RunStatus,
     wire::{
         account::{Account, PeerInfo, Presence},
-        run::{Run, WaitReason},
+        run::{Run, RunQuery, WaitReason},
     },
 };
 
 use super::output::{TerminalOutput, TextStyle, clean, time};
+use crate::text::ask as text;
 
 /// Why the run is queued, what it waits for, and what a person can do.
 struct QueueReason {
@@ -25,7 +26,7 @@ struct QueueReason {
 /// A free device claims a run within this time.
 const CLAIM_WAIT: Duration = Duration::from_millis(700);
 /// Maximum number of the agent's runs to inspect.
-const MAX_LOOK: u32 = 200;
+const MAX_LOOK: usize = 200;
 
 /// Prints why a new run isn't claimed, if known.
 pub(crate) async fn explain_new(output: &TerminalOutput, env: &Env, hub: &HubClient, run: RunId) {
@@ -60,18 +61,17 @@ pub(crate) async fn explain(output: &TerminalOutput, env: &Env, hub: &HubClient,
         None => busy(hub, &account, run).await,
     };
     let Some(QueueReason { why, when, what }) = reason else { return };
-    let until = run.expires_at.map(|at| format!(" (expires {})", time::relative(at, env.now())));
-    let message = format!("{why}. The run is queued and starts when {when}{}. {what}.", until.unwrap_or_default());
+    let message = match run.expires_at {
+        Some(at) => text::queued_until(why, when, time::relative(at, env.now()), what),
+        None => text::queued(why, when, what),
+    };
     output.say_styled(TextStyle::Busy, message);
 }
 
 /// Why a run waits for a usage limit.
 fn limit_reason(run: &Run, until: Timestamp, now: Timestamp) -> String {
     let (agent, when, id) = (clean::line(&run.agent_name), time::relative(until, now), run.task_run_id);
-    format!(
-        "{agent} has reached a usage limit of its model account. The run goes on by itself {when}. To stop waiting: attache \
-         runs cancel {id}."
-    )
+    text::limit_reached(agent, when, id)
 }
 
 /// The agent's running runs that the caller can see.
@@ -80,9 +80,9 @@ async fn working(hub: &HubClient, run: &Run) -> Vec<Run> {
 }
 
 async fn of_agent(hub: &HubClient, run: &Run, status: RunStatus) -> Vec<Run> {
-    let page = PageQuery { limit: Some(MAX_LOOK), cursor: None };
-    let agent = Some(run.agent_id.to_string());
-    let listed = hub.runs(&RunFilter { status: Some(status), agent, page, ..RunFilter::default() }).await;
+    let agent_id = Some(run.agent_id.to_string());
+    let query = RunQuery { status: Some(status), agent_id, limit: Some(MAX_LOOK), ..RunQuery::default() };
+    let listed = hub.runs(&query).await;
     let listed = listed.map(|list| list.task_runs).unwrap_or_default();
     // It may have been claimed just now.
     listed.into_iter().filter(|other| other.task_run_id != run.task_run_id).collect()
@@ -93,30 +93,27 @@ async fn busy(hub: &HubClient, account: &Account, run: &Run) -> Option<QueueReas
     let working = working(hub, run).await;
     let first = working.last()?;
     let other = first.task_run_id;
-    let more = match working.len() {
-        1 => String::new(),
-        count => format!(" and {} more", count - 1),
-    };
     let order = |run: &Run| (std::cmp::Reverse(run.priority), run.created_at, run.task_run_id);
     let pending = of_agent(hub, run, RunStatus::Pending).await;
     let place = match pending.iter().filter(|other| order(other) < order(run)).count() {
-        0 => "is next in the queue".to_owned(),
-        1 => "is behind 1 other run".to_owned(),
-        count => format!("is behind {count} other runs"),
+        0 => text::next_in_queue().to_owned(),
+        count => text::behind(count as u64),
     };
-    let name = clean::line(&account.name);
-    let (waits, what) = match first.waiting {
-        None => ("", format!("See attache runs show {other}")),
-        Some(WaitReason::Approval) => {
-            (", which waits for an approval", "Decide: attache approvals, or cancel that run".to_owned())
-        }
-        Some(WaitReason::Input) => (
-            ", which waits for an answer",
-            format!("Answer it: attache runs answer {other} \"…\", or cancel it: attache runs cancel {other}"),
-        ),
+    let (name, more) = (clean::line(&account.name), working.len() - 1);
+    let why = match (first.waiting, more) {
+        (None, 0) => text::busy(name, other, place),
+        (None, more) => text::busy_more(name, other, more, place),
+        (Some(WaitReason::Approval), 0) => text::busy_approval(name, other, place),
+        (Some(WaitReason::Approval), more) => text::busy_more_approval(name, other, more, place),
+        (Some(WaitReason::Input), 0) => text::busy_input(name, other, place),
+        (Some(WaitReason::Input), more) => text::busy_more_input(name, other, more, place),
     };
-    let why = format!("{name} is busy with {other}{more}{waits}; this run {place}");
-    Some(QueueReason { why, when: "the agent is free", what })
+    let what = match first.waiting {
+        None => text::see_run(other),
+        Some(WaitReason::Approval) => text::decide_it().to_owned(),
+        Some(WaitReason::Input) => text::answer_or_cancel(other),
+    };
+    Some(QueueReason { why, when: text::when_free(), what })
 }
 
 fn device_reason(account: &Account, now: Timestamp) -> Option<QueueReason> {
@@ -126,27 +123,27 @@ fn device_reason(account: &Account, now: Timestamp) -> Option<QueueReason> {
     let name = clean::line(&account.name).into_owned();
     let (why, what) = match &account.runtime {
         Some(runtime) => {
-            let device = clean::line(runtime.device_name.as_deref().unwrap_or("its device")).into_owned();
-            let seen = time::relative_or(runtime.last_heartbeat_at, now, "never seen");
-            (format!("{name} is offline ({device}: {seen})"), "On the device, run `attache runtime start`".to_owned())
+            let device = clean::line(runtime.device_name.as_deref().unwrap_or(text::its_device())).into_owned();
+            let seen = time::relative_or(runtime.last_heartbeat_at, now, text::device_never_seen());
+            (text::agent_offline(name, device, seen), text::start_runtime().to_owned())
         }
-        None => (format!("no device is paired with {name}"), format!("Pair one: attache agents code {name}")),
+        None => (text::not_paired(&name), text::pair_one(name)),
     };
-    Some(QueueReason { why, when: "the agent is online", what })
+    Some(QueueReason { why, when: text::when_online(), what })
 }
 
 /// The reason for an outside agent, which has no device.
 fn peer_reason(account: &Account, peer: &PeerInfo) -> Option<QueueReason> {
     let name = clean::line(&account.name).into_owned();
     if peer.offered_pin.is_some() {
-        let why = format!("the agent card of {name} changed and isn't trusted yet");
-        let what = format!("Review it (attache agents show {name}), then trust it: attache agents trust {name}");
-        return Some(QueueReason { why, when: "the card is trusted", what });
+        let why = text::card_changed(&name);
+        let what = text::review_card(name);
+        return Some(QueueReason { why, when: text::when_trusted(), what });
     }
     let problem = peer.problem.as_deref()?;
     let problem = clean::line(problem.trim_end_matches('.')).into_owned();
-    let why = format!("{name} is unavailable: {problem}");
-    Some(QueueReason { why, when: "that is resolved", what: format!("See attache agents show {name}") })
+    let why = text::peer_unavailable(&name, problem);
+    Some(QueueReason { why, when: text::when_resolved(), what: text::see_agent(name) })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use attache_protocol::rules::run::RunStatus;
 use attache_runtime::{AnswerNotice, Notice, QuestionNotice};
 
 use super::output::{TerminalOutput, TextStyle, clean};
+use crate::text::{setup as text, terms};
 
 /// Prints a notice.
 pub(crate) fn print(output: &TerminalOutput, notice: &Notice) {
@@ -13,68 +14,55 @@ pub(crate) fn print(output: &TerminalOutput, notice: &Notice) {
 
 fn describe(notice: &Notice) -> (TextStyle, String) {
     match notice {
-        Notice::Started { agent, api_base, .. } => (TextStyle::Dim, format!("runtime of {agent} at {api_base}")),
-        Notice::Online => (TextStyle::Good, "online: waiting for tasks".to_owned()),
-        Notice::HubAway { reason } => (TextStyle::Bad, format!("the hub is unreachable ({reason}); retrying")),
-        Notice::HubBack => (TextStyle::Good, "the hub is back".to_owned()),
-        Notice::ClockOff { ahead_minutes } => {
-            (TextStyle::Bad, format!("{}; correct the wrong clock", clock(*ahead_minutes)))
-        }
-        Notice::ChannelOpen { .. } => (TextStyle::Dim, "receiving tasks over a channel".to_owned()),
-        Notice::ChannelBroken { reason } => {
-            (TextStyle::Dim, format!("no channel ({reason}); polling for tasks instead"))
-        }
+        Notice::Started { agent, api_base, .. } => (TextStyle::Dim, text::runtime_of(agent, api_base)),
+        Notice::Online => (TextStyle::Good, text::online().to_owned()),
+        Notice::HubAway { reason } => (TextStyle::Bad, text::hub_away(reason)),
+        Notice::HubBack => (TextStyle::Good, text::hub_back().to_owned()),
+        Notice::ClockOff { ahead_minutes } => (TextStyle::Bad, text::correct_clock(clock(*ahead_minutes))),
+        Notice::ChannelOpen { .. } => (TextStyle::Dim, text::channel_open().to_owned()),
+        Notice::ChannelBroken { reason } => (TextStyle::Dim, text::no_channel(reason)),
         Notice::Asked { run, question: QuestionNotice::Permission { tool } } => {
-            (TextStyle::Busy, format!("{run} is waiting for approval to use {tool}; see attache approvals"))
+            (TextStyle::Busy, text::run_asks_approval(run, tool))
         }
         Notice::Asked { run, question: QuestionNotice::Input { prompt } } => {
-            (TextStyle::Busy, format!("{run} is waiting for input: {prompt}"))
+            (TextStyle::Busy, text::run_asks_input(run, prompt))
         }
         Notice::Answered { run, answer } => {
-            let answer = match answer {
-                AnswerNotice::Approved => "was approved",
-                AnswerNotice::Denied => "was denied",
-                AnswerNotice::Input => "received its input",
+            let text = match answer {
+                AnswerNotice::Approved => text::run_approved(run),
+                AnswerNotice::Denied => text::run_denied(run),
+                AnswerNotice::Input => text::run_answered(run),
             };
-            (TextStyle::Busy, format!("{run} {answer}"))
+            (TextStyle::Busy, text)
         }
-        Notice::LedgerUnwritable { reason } => (
-            TextStyle::Bad,
-            format!(
-                "not accepting tasks: can't write the ledger ({reason}). Free up disk space; the runtime resumes automatically"
-            ),
-        ),
-        Notice::LedgerWritable => (TextStyle::Good, "the ledger is writable again".to_owned()),
-        Notice::LedgerDamaged => {
-            (TextStyle::Bad, "this device's ledger is missing or damaged; tasks in progress count as lost".to_owned())
-        }
-        Notice::AdapterAway { reason } => (TextStyle::Bad, format!("the adapter is unreachable: {reason}")),
-        Notice::AdapterReady { endpoint } => (TextStyle::Dim, format!("adapter at {endpoint}")),
-        Notice::Pulled { run, task_type } => (TextStyle::Busy, format!("{run} started ({task_type})")),
-        Notice::Rejoined { run } => (TextStyle::Busy, format!("{run} is still running; following it again")),
-        Notice::Released { run } => (TextStyle::Dim, format!("{run} was returned to the queue")),
+        Notice::LedgerUnwritable { reason } => (TextStyle::Bad, text::ledger_unwritable(reason)),
+        Notice::LedgerWritable => (TextStyle::Good, text::ledger_writable().to_owned()),
+        Notice::LedgerDamaged => (TextStyle::Bad, text::ledger_damaged().to_owned()),
+        Notice::AdapterAway { reason } => (TextStyle::Bad, text::adapter_away(reason)),
+        Notice::AdapterReady { endpoint } => (TextStyle::Dim, text::adapter_at(endpoint)),
+        Notice::Pulled { run, task_type } => (TextStyle::Busy, text::run_started(run, task_type)),
+        Notice::Rejoined { run } => (TextStyle::Busy, text::run_rejoined(run)),
+        Notice::Released { run } => (TextStyle::Dim, text::run_released(run)),
         Notice::Ended { run, status, error } => {
             let style = if *status == RunStatus::Completed { TextStyle::Good } else { TextStyle::Bad };
-            let error = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-            (style, format!("{run} {}{error}", status.as_str()))
+            let status = terms::run_status(*status);
+            let text = match error {
+                Some(error) => text::run_ended_with(run, status, error),
+                None => text::run_ended(run, status),
+            };
+            (style, text)
         }
-        Notice::TaskStopped { run, reason } => (TextStyle::Dim, format!("{run} was stopped: {reason}")),
-        Notice::Reported { run } => (TextStyle::Dim, format!("{run} was reported")),
-        Notice::ReportKept { run, reason } => {
-            (TextStyle::Bad, format!("can't report the outcome of {run} ({reason}); it is kept in the ledger"))
-        }
-        Notice::ReportRefused { run, reason } => {
-            (TextStyle::Bad, format!("the hub refused the outcome of {run}: {reason}"))
-        }
-        Notice::Stopping { running: Some(run) } => (TextStyle::Busy, format!("stopping after {run} finishes")),
-        Notice::Stopping { running: None } => (TextStyle::Dim, "stopping".to_owned()),
+        Notice::TaskStopped { run, reason } => (TextStyle::Dim, text::run_stopped(run, reason)),
+        Notice::Reported { run } => (TextStyle::Dim, text::run_reported(run)),
+        Notice::ReportKept { run, reason } => (TextStyle::Bad, text::report_kept(run, reason)),
+        Notice::ReportRefused { run, reason } => (TextStyle::Bad, text::report_refused(run, reason)),
+        Notice::Stopping { running: Some(run) } => (TextStyle::Busy, text::stopping_after(run)),
+        Notice::Stopping { running: None } => (TextStyle::Dim, text::stopping().to_owned()),
     }
 }
 
 /// How far this device's clock is off from the hub's.
 pub(crate) fn clock(ahead_minutes: i64) -> String {
-    let direction = if ahead_minutes > 0 { "ahead of" } else { "behind" };
     let minutes = ahead_minutes.unsigned_abs();
-    let unit = if minutes == 1 { "minute" } else { "minutes" };
-    format!("this device's clock is {minutes} {unit} {direction} the hub's")
+    if ahead_minutes > 0 { text::clock_ahead(minutes) } else { text::clock_behind(minutes) }
 }

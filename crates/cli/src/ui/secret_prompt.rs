@@ -6,6 +6,7 @@ use attache_protocol::Secret;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use super::failure::CommandFailure;
+use crate::text::errors;
 
 /// Turns echo back on when dropped.
 struct EchoOff(Termios);
@@ -28,12 +29,8 @@ pub(crate) fn ask(question: &str) -> Result<Secret<String>, CommandFailure> {
         Ok(_) if !line.trim_end_matches(['\r', '\n']).is_empty() => {
             Ok(Secret::new(line.trim_end_matches(['\r', '\n']).to_owned()))
         }
-        Ok(_) => {
-            Err(CommandFailure::usage("missing password").hint("Type it, or pass it as one line on standard input."))
-        }
-        Err(error) => {
-            Err(CommandFailure::usage(format!("can't read the password: {error}")).hint("It must be UTF-8 text."))
-        }
+        Ok(_) => Err(CommandFailure::usage(errors::no_password()).hint(errors::no_password_do())),
+        Err(error) => Err(CommandFailure::usage(errors::password_unreadable(error)).hint(errors::password_text())),
     }
 }
 

@@ -5,6 +5,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::failure::CommandFailure;
+use crate::text::errors;
 
 /// The two stages of a shutdown.
 #[derive(Debug, Clone, Default)]
@@ -46,8 +47,7 @@ pub(crate) struct TerminationSignals {
 
 impl TerminationSignals {
     pub(crate) fn new() -> Result<Self, CommandFailure> {
-        let listen =
-            |kind| signal(kind).map_err(|error| CommandFailure::failed(format!("can't listen for signals: {error}")));
+        let listen = |kind| signal(kind).map_err(|error| CommandFailure::failed(errors::no_signals(error)));
         let hang_up = if machine::ignores_hang_up() { None } else { Some(listen(SignalKind::hangup())?) };
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())?, hang_up })
     }

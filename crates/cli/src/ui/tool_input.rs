@@ -11,6 +11,7 @@ use super::{
     names::DisplayNames,
     output::{TextCell, TextStyle, TextTable, clean, time},
 };
+use crate::text::{approvals as texts, terms};
 
 /// The input of a tool, parsed for display.
 #[derive(Debug)]
@@ -45,7 +46,7 @@ impl ToolInput {
     pub(crate) fn sections(&self) -> Vec<(&str, String)> {
         let Some(members) = &self.members else {
             let text = self.json.parse::<String>().unwrap_or_else(|_| pretty(self.json.get()));
-            return vec![("input", text)];
+            return vec![(texts::part_input(), text)];
         };
         let pair = PAIRS.iter().find_map(|(old, new)| Some((*old, *new, self.text(old)?, self.text(new)?)));
         let mut sections = Vec::new();
@@ -57,7 +58,7 @@ impl ToolInput {
                         text.split('\n').map(|line| format!("{mark} {line}")).collect()
                     };
                     let change = [lines('-', before), lines('+', after)].concat().join("\n");
-                    sections.push(("change", change));
+                    sections.push((texts::part_change(), change));
                 }
                 Some((_, new, ..)) if name == new => {}
                 _ => match value.parse::<String>() {
@@ -72,7 +73,7 @@ impl ToolInput {
         }
         if !left.is_empty() || sections.is_empty() {
             let rest = if left.is_empty() { "{}".to_owned() } else { format!("{{\n{}\n}}", left.join(",\n")) };
-            sections.push(("input", rest));
+            sections.push((texts::part_input(), rest));
         }
         sections
     }
@@ -106,38 +107,41 @@ pub(crate) fn facts(request: &PermissionRequest, names: &DisplayNames, now: Time
     let mut table = TextTable::new(&["", ""]);
     let mut row = |name: &str, value: TextCell| table.row([TextCell::dim(name), value]);
     let exact = |text: &str| TextCell::plain(clean::exact_line(text));
-    row("request", TextCell::strong(request.permission_request_id.to_string()));
-    row("state", state_cell(request.state));
+    row(texts::row_request(), TextCell::strong(request.permission_request_id.to_string()));
+    row(texts::row_state(), state_cell(request.state));
     match request.state {
-        PermissionState::Pending => row("if unanswered", TextCell::plain(unanswered_outcome(request, now))),
-        _ => row("decided", TextCell::plain(verdict(request, names, now))),
+        PermissionState::Pending => row(texts::row_if_unanswered(), TextCell::plain(unanswered_outcome(request, now))),
+        _ => row(texts::row_decided(), TextCell::plain(verdict(request, names, now))),
     }
     if let Some(comment) = &request.comment {
-        row("comment", exact(comment));
+        row(texts::row_comment(), exact(comment));
     }
-    row("agent", TextCell::plain(&request.agent_name));
-    row("run", TextCell::plain(request.task_run_id.to_string()));
-    row("device", TextCell::plain(names.with_id(request.runtime_id)));
+    row(texts::row_agent(), TextCell::plain(&request.agent_name));
+    row(texts::row_run(), TextCell::plain(request.task_run_id.to_string()));
+    row(texts::row_device(), TextCell::plain(names.with_id(request.runtime_id)));
     row(
-        "channel",
-        TextCell::plain(request.channel_id.map_or_else(|| "none (over HTTP)".to_owned(), |id| id.to_string())),
+        texts::row_channel(),
+        TextCell::plain(request.channel_id.map_or_else(|| texts::no_channel().to_owned(), |id| id.to_string())),
     );
-    row("asked", TextCell::plain(time::relative(request.requested_at, now)));
-    row("risk", exact(request.risk.as_deref().unwrap_or("not stated")));
+    row(texts::row_asked(), TextCell::plain(time::relative(request.requested_at, now)));
+    row(texts::row_risk(), exact(request.risk.as_deref().unwrap_or(texts::risk_not_stated())));
     if let Some(reason) = &request.reason {
-        row("reason", exact(reason));
+        row(texts::row_reason(), exact(reason));
     }
     if let Some(cwd) = &request.cwd {
-        row("folder", exact(cwd));
+        row(texts::row_folder(), exact(cwd));
     }
     for path in &request.paths {
-        row("path", exact(path));
+        row(texts::row_path(), exact(path));
     }
     if !request.undisclosed.is_empty() {
-        row("not disclosed", TextCell::styled(clean::exact_line(&request.undisclosed.join(", ")), TextStyle::Busy));
+        row(
+            texts::row_undisclosed(),
+            TextCell::styled(clean::exact_line(&request.undisclosed.join(", ")), TextStyle::Busy),
+        );
     }
-    row("bound to", TextCell::dim(&request.subject));
-    row("tool", TextCell::styled(clean::exact_line(&request.tool), TextStyle::Strong));
+    row(texts::row_bound(), TextCell::dim(&request.subject));
+    row(texts::row_tool(), TextCell::styled(clean::exact_line(&request.tool), TextStyle::Strong));
     table
 }
 
@@ -148,7 +152,7 @@ pub(crate) fn state_cell(state: PermissionState) -> TextCell {
         PermissionState::Denied => TextStyle::Bad,
         PermissionState::Expired | PermissionState::Cancelled => TextStyle::Dim,
     };
-    TextCell::styled(state.as_str(), style)
+    TextCell::styled(terms::permission_state(state), style)
 }
 
 /// The style of a line in a unified diff.
@@ -165,42 +169,56 @@ pub(crate) fn diff_style(line: &str) -> TextStyle {
 fn unanswered_outcome(request: &PermissionRequest, now: Timestamp) -> String {
     let at = request.expires_at.map(|at| time::relative(at, now));
     match (request.on_timeout, at) {
-        (OnTimeout::DenyAndHalt, Some(at)) => format!("denied {at}; the run fails"),
-        (OnTimeout::DenyAndContinue, Some(at)) => format!("denied {at}; the agent continues without it"),
-        (OnTimeout::KeepWaiting, _) | (_, None) => "waits without a time limit".to_owned(),
+        (OnTimeout::DenyAndHalt, Some(at)) => texts::then_fails(at),
+        (OnTimeout::DenyAndContinue, Some(at)) => texts::then_continues(at),
+        (OnTimeout::KeepWaiting, _) | (_, None) => texts::then_waits().to_owned(),
+    }
+}
+
+/// The surface through which a person decided, as part of a sentence.
+fn through(via: &str) -> String {
+    match via {
+        "rest" => texts::through_api().to_owned(),
+        "console" => texts::through_console().to_owned(),
+        "notification" => texts::through_notification().to_owned(),
+        other => texts::through_other(clean::line(other)),
     }
 }
 
 /// How the request was decided, by whom and when.
 pub(crate) fn verdict(request: &PermissionRequest, names: &DisplayNames, now: Timestamp) -> String {
-    let at = time::relative_or(request.decided_at, now, "at an unknown time");
-    let by = request.decided_by.as_ref().map_or_else(|| "someone".to_owned(), |by| names.get(by));
+    let at = time::relative_or(request.decided_at, now, terms::unknown_time());
+    let by = request.decided_by.as_ref().map_or_else(|| terms::someone().to_owned(), |by| names.get(by));
     let place = match (&request.decided_via, &request.decided_from) {
-        (Some(via), Some(from)) => format!(" over {} from {}", clean::line(via), clean::line(from)),
-        (Some(via), None) => format!(" over {}", clean::line(via)),
-        (None, _) => String::new(),
+        (Some(via), Some(from)) => Some(texts::place_from(through(via), clean::line(from))),
+        (Some(via), None) => Some(through(via)),
+        (None, _) => None,
     };
     let reach = scope(request.scope.unwrap_or_default());
     match (request.state, request.source) {
-        (PermissionState::Pending, _) => "not decided yet".to_owned(),
-        (PermissionState::Approved, Some(DecisionSource::Policy)) => {
-            format!("approved by a standing grant ({by}) {at}")
-        }
-        (PermissionState::Denied, Some(DecisionSource::Policy)) => format!("denied by a standing grant ({by}) {at}"),
-        (PermissionState::Approved, Some(DecisionSource::Mode)) => format!("approved by the agent's settings {at}"),
-        (PermissionState::Approved, _) => format!("approved {reach} by {by} {at}{place}"),
-        (PermissionState::Denied, _) => format!("denied {reach} by {by} {at}{place}"),
-        (PermissionState::Expired, _) => format!("denied {at}: no answer in time"),
-        (PermissionState::Cancelled, _) => format!("withdrawn {at}: the run ended or lost its device"),
+        (PermissionState::Pending, _) => texts::undecided().to_owned(),
+        (PermissionState::Approved, Some(DecisionSource::Policy)) => texts::by_grant(by, at),
+        (PermissionState::Denied, Some(DecisionSource::Policy)) => texts::barred_by_grant(by, at),
+        (PermissionState::Approved, Some(DecisionSource::Mode)) => texts::by_settings(at),
+        (PermissionState::Approved, _) => match place {
+            Some(place) => texts::approved_through(reach, by, at, place),
+            None => texts::approved_at(reach, by, at),
+        },
+        (PermissionState::Denied, _) => match place {
+            Some(place) => texts::denied_through(reach, by, at, place),
+            None => texts::denied_at(reach, by, at),
+        },
+        (PermissionState::Expired, _) => texts::expired_at(at),
+        (PermissionState::Cancelled, _) => texts::withdrawn_at(at),
     }
 }
 
-pub(crate) const fn scope(scope: DecisionScope) -> &'static str {
+pub(crate) fn scope(scope: DecisionScope) -> &'static str {
     match scope {
-        DecisionScope::Once => "once",
-        DecisionScope::Run => "for this run",
-        DecisionScope::Conversation => "for this conversation",
-        DecisionScope::Agent => "for this agent",
+        DecisionScope::Once => texts::scope_once(),
+        DecisionScope::Run => texts::scope_run(),
+        DecisionScope::Conversation => texts::scope_conversation(),
+        DecisionScope::Agent => texts::scope_agent(),
     }
 }
 

@@ -240,7 +240,7 @@ fn delegated_work_sees_its_folder_and_nothing_else_of_the_remote() {
     assert_eq!((&ended["sandbox"]["cwd_only"], &ended["sandbox"]["allow_network"]), (&true.into(), &false.into()));
     assert!(ended["sandbox_proof"]["made_of"].as_str().unwrap().contains("bubblewrap"), "{ended:#}");
     let shown = world.delegations(&["show", ended["delegation_id"].as_str().unwrap()]).succeeds().stdout;
-    let limits = "only its folder (cwd_only), no network (allow_network: false); tried out at ";
+    let limits = "only its folder (cwd_only), no network (allow_network: false); verified by the remote at ";
     assert!(shown.contains(limits), "{shown}");
 }
 

@@ -1,5 +1,6 @@
 //! Delegations end to end: a folder is delegated, worked in and revoked, whatever happens in between.
 
+mod archives;
 mod attacks;
 mod copies;
 mod edits;
@@ -7,5 +8,6 @@ mod failures;
 mod lifecycle;
 mod networks;
 mod review;
+mod staged;
 mod tools;
 pub mod world;

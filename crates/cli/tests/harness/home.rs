@@ -97,6 +97,13 @@ impl TestHome {
         self.folder.path()
     }
 
+    /// The files of the hub's artifacts, each in a folder named by the first two digits of its hash.
+    pub fn artifact_files(&self) -> Vec<PathBuf> {
+        let entries = |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let folders = entries(&self.a2a().join("hub/blobs")).filter(|path| path.file_name().unwrap().len() == 2);
+        folders.flat_map(|folder| entries(&folder).collect::<Vec<_>>()).collect()
+    }
+
     /// `$A2A_HOME`, as the test sees it.
     pub fn a2a(&self) -> PathBuf {
         let path = self.path().join(".a2a");
@@ -204,7 +211,13 @@ impl TestHome {
     /// `attache hub` with the agent `builder`, and this device paired with it and running.
     #[track_caller]
     pub fn hub_with_builder(&self) -> (TestHub, TestProcess) {
-        let hub = self.hub(&[]);
+        self.hub_with_builder_on(&[])
+    }
+
+    /// The same, with arguments for the hub.
+    #[track_caller]
+    pub fn hub_with_builder_on(&self, args: &[&str]) -> (TestHub, TestProcess) {
+        let hub = self.hub(args);
         hub.add_agent("builder");
         self.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
         (hub, self.runtime(&[]))

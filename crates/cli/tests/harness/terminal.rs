@@ -44,6 +44,12 @@ impl TestTerminal {
         self.child.wait().unwrap().success()
     }
 
+    /// Closes it, as somebody closes its window.
+    pub fn closes(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     /// Ends the input, as Ctrl-D does.
     pub fn closes_input(&mut self) {
         drop(self.child.stdin.take());

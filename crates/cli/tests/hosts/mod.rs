@@ -11,4 +11,5 @@ mod matrix;
 pub mod model;
 pub mod programs;
 mod real;
+mod sessions;
 pub mod walled;

@@ -94,7 +94,7 @@ impl InteropWorld {
     }
 }
 
-fn scripts_folder() -> PathBuf {
+pub fn scripts_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/interop").canonicalize().unwrap()
 }
 

@@ -143,7 +143,7 @@ impl MisuseContext<'_> {
         if secret.kind != SecretKind::ApiKey {
             keep("authorization", send("GET", "/api/v1/audit", &[("authorization", &bearer)], ""));
         }
-        keep("host", send("GET", "/healthz", &[("host", text)], ""));
+        keep("host", send("GET", "/api/v1/audit", &[owner, ("host", text)], ""));
         keep("origin", send("GET", "/healthz", &[("origin", &format!("http://{text}"))], ""));
         keep("content-type", send("POST", "/api/v1/task-runs", &[owner, ("content-type", text)], "{}"));
         keep("range", send("GET", &format!("/api/v1/artifacts/{text}"), &[owner, ("range", text)], ""));

@@ -99,6 +99,8 @@ impl LostReplyFixture {
         let unread = self.device().send("POST", &self.pull(20_000)).unwrap();
         // A short lease may expire before the test can check.
         self.hub.run_in(run, &["running", "failed"]);
+        // A connection that closes before the hub has written is noticed, and the claim handed back.
+        unread.peek(&mut [0]).unwrap();
         unread
     }
 }

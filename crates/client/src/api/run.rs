@@ -1,11 +1,11 @@
 //! Task runs, for those who create them.
 
 use attache_protocol::{
-    ConversationId, RunId, Timestamp,
-    rules::run::RunStatus,
+    Json, RunId,
+    json::Members,
     wire::{
         event::EventPage,
-        run::{CancelRequest, CreateRunRequest, Run, RunList},
+        run::{CancelRequest, CreateRunRequest, Run, RunList, RunQuery},
     },
 };
 use reqwest::Method;
@@ -14,24 +14,6 @@ use crate::{
     EventStream, HubClient, PageQuery, Result,
     hub::{HubRequest, RetrySafety},
 };
-
-/// Which runs to list, newest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RunFilter {
-    pub status: Option<RunStatus>,
-    /// An agent's id or name.
-    pub agent: Option<String>,
-    pub conversation: Option<ConversationId>,
-    /// Only runs that wait for a person: for an approval or for input.
-    pub waiting: bool,
-    /// Only runs created at this time or later.
-    pub since: Option<Timestamp>,
-    /// Only runs requested by this person or agent, by name or id.
-    pub caller: Option<String>,
-    /// Only runs whose task, id or agent's name contains this text.
-    pub text: Option<String>,
-    pub page: PageQuery,
-}
 
 // === impl HubClient ===
 
@@ -46,29 +28,13 @@ impl HubClient {
         self.get(self.api(&["task-runs", &run.to_string()])).await
     }
 
-    pub async fn runs(&self, filter: &RunFilter) -> Result<RunList> {
+    pub async fn runs(&self, query: &RunQuery) -> Result<RunList> {
         let mut url = self.api(&["task-runs"]);
-        if let Some(status) = filter.status {
-            url.query_pairs_mut().append_pair("status", status.as_str());
+        let members = Json::of(query).parse::<Members>().map_or_else(|_| Vec::new(), |members| members.0);
+        for (name, value) in members {
+            let text = value.parse::<String>().unwrap_or_else(|_| value.get().to_owned());
+            url.query_pairs_mut().append_pair(&name, &text);
         }
-        if let Some(agent) = &filter.agent {
-            url.query_pairs_mut().append_pair("agent_id", agent);
-        }
-        if let Some(conversation) = filter.conversation {
-            url.query_pairs_mut().append_pair("conversation_id", &conversation.to_string());
-        }
-        if filter.waiting {
-            url.query_pairs_mut().append_pair("waiting", "true");
-        }
-        if let Some(since) = filter.since {
-            url.query_pairs_mut().append_pair("since", &since.to_string());
-        }
-        for (name, value) in [("caller", &filter.caller), ("text", &filter.text)] {
-            if let Some(value) = value {
-                url.query_pairs_mut().append_pair(name, value);
-            }
-        }
-        filter.page.write(&mut url);
         self.get(url).await
     }
 

@@ -83,6 +83,8 @@ struct ChannelConnection {
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a write may block before the connection is dropped.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long saying goodbye may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Maximum number of frames acknowledged together.
 const MAX_WRITE_BATCH: u32 = 32;
 
@@ -270,7 +272,12 @@ impl ChannelTask {
                     self.pending.ponged(number);
                 }
             }
-            Message::Binary(_) | Message::Ping(_) | Message::Close(_) | Message::Frame(_) => {}
+            // The connection below may stay open for longer, and the work would go on for nobody.
+            Message::Close(_) => {
+                let _ = timeout(CLOSE_TIMEOUT, session.line.flush()).await;
+                return Err(self.way.broken("the hub closed the channel"));
+            }
+            Message::Binary(_) | Message::Ping(_) | Message::Frame(_) => {}
         }
         Ok(())
     }
@@ -393,7 +400,7 @@ impl ChannelTask {
     }
 
     async fn leave(&self, session: &mut ChannelConnection) -> Result<()> {
-        let _ = timeout(Duration::from_millis(500), session.line.close(None)).await;
+        let _ = timeout(CLOSE_TIMEOUT, session.line.close(None)).await;
         Err(self.way.broken("the channel was closed"))
     }
 

@@ -85,22 +85,29 @@ impl ChannelEndpoint {
     /// Opens a connection. Connecting, TLS and the upgrade each have the same time limit. Without a subprotocol it
     /// carries raw bytes, and gets a larger buffer.
     pub(crate) async fn open_at(&self, url: Url, subprotocol: Option<&'static str>) -> Result<ChannelSocket> {
+        let late = |_| self.broken("no answer in time");
+        let wire = self.connect().await?;
+        let buffer = if subprotocol.is_some() { CHANNEL_BUFFER } else { TUNNEL_BUFFER };
         let origin = self.address.origin();
+        timeout(self.limit, upgrade(self.request(url, subprotocol)?, wire, &origin, buffer)).await.map_err(late)?
+    }
+
+    /// A connection to the hub, of which nothing has been used yet.
+    async fn connect(&self) -> Result<Box<dyn SocketIo>> {
         let late = |_| self.broken("no answer in time");
         let (host, port) = self.address.host_and_port();
         let stream = timeout(self.limit, TcpStream::connect((host, port))).await.map_err(late)?;
         let stream = stream.map_err(|error| self.broken(error))?;
         // Frames are small and latency matters.
         stream.set_nodelay(true).map_err(|error| self.broken(error))?;
-        let wire: Box<dyn SocketIo> = match &self.tls {
+        Ok(match &self.tls {
             None => Box::new(stream),
             Some(config) => {
+                let origin = self.address.origin();
                 let connected = tls::connect(config.clone(), host, stream, &origin);
                 Box::new(timeout(self.limit, connected).await.map_err(late)??)
             }
-        };
-        let buffer = if subprotocol.is_some() { CHANNEL_BUFFER } else { TUNNEL_BUFFER };
-        timeout(self.limit, upgrade(self.request(url, subprotocol)?, wire, &origin, buffer)).await.map_err(late)?
+        })
     }
 
     fn request(&self, mut url: Url, subprotocol: Option<&'static str>) -> Result<Request> {
@@ -115,6 +122,11 @@ impl ChannelEndpoint {
         given.insert("user-agent", HeaderValue::from_static(USER_AGENT));
         Ok(request)
     }
+}
+
+/// Connects to a hub, for a program that speaks HTTP/1.1 with it itself.
+pub async fn dial(options: &HubClientOptions) -> Result<impl AsyncRead + AsyncWrite + Send + Unpin + use<>> {
+    ChannelEndpoint::new(options)?.connect().await
 }
 
 /// Upgrades a connection to a WebSocket with the given buffer size.

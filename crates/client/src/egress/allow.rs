@@ -32,7 +32,7 @@ pub struct InvalidEgressRule {
 
 impl EgressRule {
     /// Whether the rule covers this host by name.
-    pub(super) fn names(&self, name: &str) -> bool {
+    pub fn names(&self, name: &str) -> bool {
         match self {
             Self::Network(_) => false,
             Self::Host(host) => host == name,

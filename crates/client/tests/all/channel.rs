@@ -358,6 +358,23 @@ async fn a_silent_line_is_given_up() {
     line.close().await;
 }
 
+/// A hub that replaced the device closes the channel. What the device works on is stopped then, not when it has a result.
+#[tokio::test]
+async fn a_closed_line_is_left_although_the_connection_stays() {
+    let (stage, worker) = (ChannelFixture::new().await, RememberingWorker::new());
+    let line = stage.connect(&worker);
+    let mut hub = stage.registered().await;
+    worker.heard(1).await;
+    hub.0.send(Message::Close(None)).await.unwrap();
+    let mut again = stage.accept().await;
+    assert_eq!(again.read().await["payload"]["action"], "resume");
+    assert!(
+        matches!(&worker.heard(2).await[1], ChannelEvent::Broken(Error::Unreachable { reason, .. }) if reason == "the hub closed the channel")
+    );
+    drop(hub);
+    line.close().await;
+}
+
 #[tokio::test]
 async fn a_line_is_not_silent_because_this_side_stood_still() {
     let ping = Duration::from_secs(1);

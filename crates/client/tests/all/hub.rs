@@ -5,11 +5,14 @@ use std::{
     time::Duration,
 };
 
-use attache_client::{ArtifactSource, Error, HubClient, HubClientOptions, HubCredential, PairingPoll, RunFilter};
+use attache_client::{ArtifactSource, Error, HubClient, HubClientOptions, HubCredential, PairingPoll};
 use attache_protocol::{
     Code, RunId, Secret, Timestamp, WorkspaceId,
     error::exit,
-    wire::{event::Event, run::CreateRunRequest},
+    wire::{
+        event::Event,
+        run::{CreateRunRequest, RunQuery},
+    },
 };
 use axum::{
     Router,
@@ -246,17 +249,21 @@ async fn a_conflict_carries_the_run_as_it_is_now() {
 async fn filters_and_pages_become_the_query() {
     let (script, url) =
         ScriptedHub::start(vec![ScriptedAnswer::Json(200, r#"{"task_runs":[],"next_cursor":null}"#.to_owned())]).await;
-    let filter = RunFilter {
+    let filter = RunQuery {
         status: Some(attache_protocol::rules::run::RunStatus::Failed),
-        agent: Some("my agent".into()),
-        page: attache_client::PageQuery { limit: Some(5), cursor: Some("a=b&c".into()) },
-        ..RunFilter::default()
+        agent_id: Some("my agent".into()),
+        waiting: true,
+        min_cost_usd: Some("0.5".into()),
+        text: Some("修复 & \"x\"".into()),
+        limit: Some(5),
+        cursor: Some("a=b&c".into()),
+        ..RunQuery::default()
     };
     hub(&url).runs(&filter).await.unwrap();
     assert_eq!(
         script.seen(),
         [
-            "GET /api/v1/task-runs?status=failed&agent_id=my+agent&limit=5&cursor=a%3Db%26c authorization=Bearer ak_secret"
+            "GET /api/v1/task-runs?status=failed&agent_id=my+agent&waiting=true&min_cost_usd=0.5&text=%E4%BF%AE%E5%A4%8D+%26+%22x%22&limit=5&cursor=a%3Db%26c authorization=Bearer ak_secret"
         ]
     );
 }

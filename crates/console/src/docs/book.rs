@@ -162,6 +162,13 @@ const PARTS: &[((&str, &str), &[DocSource])] = &[
                 "让另一台机器上的智能体在本地文件夹中工作：策略、守护进程、连接、还原", translated
             ),
             source!(
+                "notifications",
+                "Notifications",
+                "approval requests and questions on a phone or in a chat, and approving from the lock screen",
+                zh "通知",
+                "在手机或聊天中接收审批请求和问题，并在锁屏上批准"
+            ),
+            source!(
                 "webhooks",
                 "Webhooks",
                 "get notified when a call ends or needs approval; signatures and retries",
@@ -287,6 +294,20 @@ const PARTS: &[((&str, &str), &[DocSource])] = &[
                 "symptoms, checks and commands, step by step, for people and agents",
                 zh "诊断",
                 "供人和智能体使用的症状、检查和命令，一步一步"
+            ),
+            source!(
+                "operations",
+                "Operating a hub",
+                "choose a setup, size it, put a proxy in front, watch it, and know what to do when something breaks",
+                zh "运维",
+                "选择部署方式、规划容量、配置反向代理、监控，以及故障时的处理"
+            ),
+            source!(
+                "postgres",
+                "PostgreSQL",
+                "keep a hub's database on a PostgreSQL server, with a standby that takes over",
+                zh "PostgreSQL",
+                "将 Hub 的数据库放在 PostgreSQL 服务器上，并配备可接管的备用 Hub"
             ),
             source!(
                 "backup",

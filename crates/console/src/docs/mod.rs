@@ -47,6 +47,12 @@ struct DocsPage<'a> {
     title: &'a str,
 }
 
+/// The address and title of every page.
+pub(crate) fn titles(t: &'static Text) -> Vec<(&'static str, String)> {
+    let language = Language::ALL.into_iter().find(|language| std::ptr::eq(language.text(), t)).unwrap_or(Language::En);
+    book::book(language).pages().map(|page| (page.slug, page.title.clone())).collect()
+}
+
 /// The list of all pages. Its Markdown version is `/llms.txt`.
 pub(crate) async fn index(State(console): State<ConsoleState>, request_headers: HeaderMap) -> PageResult {
     if wants_markdown(&request_headers) {

@@ -25,7 +25,10 @@ use serde::Deserialize;
 use crate::{
     form::SubmittedForm,
     layout::PageLayout,
-    page::{PageViewer, html, manages, pair, people, person_name, redirect_after_form, run_new, runs},
+    page::{
+        PageViewer, host_sessions, html, manages, may_call, pair, people, person_name, redirect_after_form, run_new,
+        runs,
+    },
     problem::{PageError, PageResult, message},
     session::BrowserSession,
     text::Text,
@@ -34,6 +37,7 @@ use crate::{
         channel,
         exact::exact_line,
         host,
+        host_session::HostSessionRow,
         html::Markup,
         person,
         run::{RunListRow, device_name},
@@ -60,6 +64,8 @@ struct AgentPage {
     limits: Vec<TimeLimitChoice>,
     on_limit: Vec<OnLimitChoice>,
     rows: Vec<RunListRow>,
+    /// Sessions of its device that no conversation continues. Only for its owner.
+    terminal: Vec<HostSessionRow>,
     runtimes: Vec<AgentDevice>,
     /// The newest channel of the agent.
     channel: Option<channel::ChannelListRow>,
@@ -233,9 +239,13 @@ async fn page(
     let id = account.agent_id.to_string();
     shell.here = format!("/agents/{id}");
     let devices = hub.runtimes(by, Some(&id), PageRequest { limit: Some(10), cursor: None }).await?.agent_runtimes;
-    let query = RunQuery { agent: Some(id), page: PageRequest { limit: Some(8), cursor: None }, ..RunQuery::default() };
+    let query = RunQuery { agent_id: Some(id), limit: Some(8), ..RunQuery::default() };
     let recent = hub.runs(by, query).await?.task_runs;
     let rows = runs::views(session, &recent).await?;
+    let terminal = match shell.may.operate {
+        true => host_sessions::begun_in_terminal(session, std::slice::from_ref(&account)).await?,
+        false => Vec::new(),
+    };
     let query = ChannelQuery { connected: None, agent: Some(account.agent_id.to_string()) };
     let newest = hub.channels(by, query, PageRequest { limit: Some(1), cursor: None }).await?;
     let names = HashMap::from([(account.agent_id, account.name.clone())]);
@@ -261,9 +271,14 @@ async fn page(
         limits: limits(account.run_timeout_ms, t),
         on_limit: on_limit_choices(account.on_limit, t),
         channel: newest.channels.first().map(|newest| channel::ChannelListRow::new(newest, &names, t)),
-        card: AgentTile { managed: manages(session, &account), ..AgentTile::new(&account, None, viewer.scene()) },
+        card: AgentTile {
+            managed: manages(session, &account),
+            callable: may_call(session, &account),
+            ..AgentTile::new(&account, None, viewer.scene())
+        },
         instructions: account.instructions.unwrap_or_default(),
         rows,
+        terminal,
         runtimes: devices.iter().map(|runtime| AgentDevice::new(runtime, t)).collect(),
         problem,
         dialog,

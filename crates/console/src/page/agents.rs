@@ -18,7 +18,7 @@ use serde::Deserialize;
 use crate::{
     form::SubmittedForm,
     layout::PageLayout,
-    page::{PageViewer, address, html, manages, redirect_after_form},
+    page::{PageViewer, address, html, manages, may_call, redirect_after_form},
     problem::{PageResult, message},
     session::BrowserSession,
     text::Text,
@@ -80,7 +80,7 @@ async fn page(session: &BrowserSession, cursor: String, problem: Option<String>,
         .iter()
         .map(|account| {
             let card = AgentTile::new(account, running.get(&account.agent_id), viewer.scene());
-            AgentTile { managed: manages(session, account), ..card }
+            AgentTile { managed: manages(session, account), callable: may_call(session, account), ..card }
         })
         .collect();
     html(&AgentsPage {
@@ -99,11 +99,7 @@ async fn page(session: &BrowserSession, cursor: String, problem: Option<String>,
 
 /// The current run of each agent.
 async fn running(session: &BrowserSession) -> PageResult<HashMap<AgentId, Run>> {
-    let query = RunQuery {
-        status: Some(RunStatus::Running),
-        page: PageRequest { limit: Some(200), cursor: None },
-        ..RunQuery::default()
-    };
+    let query = RunQuery { status: Some(RunStatus::Running), limit: Some(200), ..RunQuery::default() };
     let runs = session.hub.runs(&session.principal, query).await?.task_runs;
     // The list is newest first. The run that started last is the current one.
     Ok(runs.into_iter().rev().map(|run| (run.agent_id, run)).collect())

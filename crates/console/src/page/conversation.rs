@@ -4,14 +4,14 @@ use askama::Template;
 use attache_hub::control::{PageRequest, RunQuery};
 use attache_protocol::{
     ConversationId, Timestamp,
-    wire::{conversation::ConversationMessage, run::Run},
+    wire::{conversation::ConversationMessage, host_session::ContinuedSession, run::Run},
 };
 use axum::extract::{Path, Query};
 use serde::Deserialize;
 
 use crate::{
     layout::PageLayout,
-    page::{PageViewer, address, agents, conversations::conversation_title, html, run},
+    page::{PageViewer, address, agents, conversations::conversation_title, host_sessions, html, run},
     problem::{PageError, PageResult},
     session::BrowserSession,
     text::Text,
@@ -53,6 +53,10 @@ struct ConversationPage {
     modes: Vec<PermissionModeChoice>,
     /// An agent that still works, so that the next message waits.
     busy: Option<String>,
+    /// The command that goes on with it in a terminal of the agent's device.
+    command: Option<String>,
+    /// Nothing was said yet: the next message continues a session of a terminal.
+    continues: bool,
     /// Where an answer on this page leads back to.
     back: &'static str,
 }
@@ -66,8 +70,8 @@ pub(crate) async fn show(
     let (hub, by, t) = (&session.hub, &session.principal, session.t);
     let shell = PageLayout::new(&session).await?;
     let known = hub.conversation(by, id).await?;
-    let page = PageRequest { limit: Some(MAX_RUNS), cursor: (!asked.cursor.is_empty()).then(|| asked.cursor.clone()) };
-    let query = RunQuery { conversation: Some(id), page, ..RunQuery::default() };
+    let cursor = (!asked.cursor.is_empty()).then(|| asked.cursor.clone());
+    let query = RunQuery { conversation_id: Some(id), limit: Some(MAX_RUNS), cursor, ..RunQuery::default() };
     let mut found = hub.runs(by, query).await?;
     found.task_runs.reverse();
     let is_newest = asked.cursor.is_empty();
@@ -92,7 +96,13 @@ pub(crate) async fn show(
         (None, None) => t.conversation.to_owned(),
     };
     let accounts = agents(&session).await?;
-    let answering = newest.map(|run| run.agent_id.to_string()).unwrap_or_default();
+    let continued = ContinuedSession::of(known.metadata.as_ref()).map(|session| session.agent_id);
+    let answering = newest.map(|run| run.agent_id).or(continued);
+    let command = match answering {
+        Some(agent) => host_sessions::command(&session, agent, id).await?,
+        None => None,
+    };
+    let answering = answering.map(|agent| agent.to_string()).unwrap_or_default();
     html(&ConversationPage {
         t,
         id: id.to_string(),
@@ -103,6 +113,8 @@ pub(crate) async fn show(
         agents: accounts.iter().map(|account| AgentChoice::worker(account, &answering, t)).collect(),
         modes: modes(remembered(newest, &accounts), t),
         busy: newest.filter(|run| !status::has_ended(run.status)).map(|run| run.agent_name.clone()),
+        command,
+        continues: newest.is_none() && continued.is_some(),
         back: "conversation",
         shell,
     })

@@ -8,11 +8,11 @@ use serde::Deserialize;
 
 use crate::{
     layout::PageLayout,
-    page::{PageViewer, address, html},
+    page::{PageViewer, address, agents, host_sessions, html},
     problem::PageResult,
     session::BrowserSession,
     text::Text,
-    view::{conversation::ConversationListRow, escape_stripper::plain, run::title},
+    view::{conversation::ConversationListRow, escape_stripper::plain, host_session::HostSessionRow, run::title},
 };
 
 /// How many runs one page of conversations covers.
@@ -32,6 +32,8 @@ struct ConversationsPage {
     shell: PageLayout,
     text: String,
     rows: Vec<ConversationListRow>,
+    /// Sessions of one's own agents' devices that no conversation continues.
+    terminal: Vec<HostSessionRow>,
     is_first: bool,
     older: Option<String>,
 }
@@ -41,8 +43,9 @@ pub(crate) async fn list(session: BrowserSession, Query(asked): Query<Conversati
     let shell = PageLayout::new(&session).await?;
     let text: String = asked.q.trim().chars().take(200).collect();
     let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    let page = PageRequest { limit: Some(PAGE_RUNS), cursor: given(&asked.cursor) };
-    let found = hub.runs(by, RunQuery { text: given(&text), page, ..RunQuery::default() }).await?;
+    let query =
+        RunQuery { text: given(&text), limit: Some(PAGE_RUNS), cursor: given(&asked.cursor), ..RunQuery::default() };
+    let found = hub.runs(by, query).await?;
     let mut newest: Vec<Run> = Vec::new();
     for run in found.task_runs {
         if newest.iter().any(|other| other.conversation_id == run.conversation_id) {
@@ -63,6 +66,10 @@ pub(crate) async fn list(session: BrowserSession, Query(asked): Query<Conversati
         rows.push(ConversationListRow::new(&run, title, viewer.scene()));
     }
     let cursor = found.next_cursor;
+    let terminal = match asked.cursor.is_empty() && text.is_empty() && shell.may.operate {
+        true => host_sessions::begun_in_terminal(&session, &agents(&session).await?).await?,
+        false => Vec::new(),
+    };
     html(&ConversationsPage {
         t: session.t,
         shell,
@@ -70,12 +77,12 @@ pub(crate) async fn list(session: BrowserSession, Query(asked): Query<Conversati
         is_first: asked.cursor.is_empty(),
         text,
         rows,
+        terminal,
     })
 }
 
 async fn newest_run(session: &BrowserSession, conversation: ConversationId) -> PageResult<Option<RunId>> {
-    let page = PageRequest { limit: Some(1), cursor: None };
-    let query = RunQuery { conversation: Some(conversation), page, ..RunQuery::default() };
+    let query = RunQuery { conversation_id: Some(conversation), limit: Some(1), ..RunQuery::default() };
     Ok(session.hub.runs(&session.principal, query).await?.task_runs.first().map(|run| run.task_run_id))
 }
 

@@ -52,6 +52,8 @@ struct DelegationPage {
     may_cancel: bool,
     files: Vec<ChangedFileRow>,
     truncated: bool,
+    /// Its changes can be reviewed, by a command on the delegating machine.
+    may_review: bool,
     summary: Option<Markup>,
     highlights: Vec<Markup>,
     notes: Option<Markup>,
@@ -92,6 +94,7 @@ pub(crate) async fn show(session: BrowserSession, Path(delegation): Path<String>
             .map(|changes| changes.changed_paths.iter().map(|changed| ChangedFileRow::new(changed, t)).collect())
             .unwrap_or_default(),
         truncated: changes.is_some_and(|changes| changes.truncated),
+        may_review: published.delegation.status.has_ended(),
         summary: result.and_then(|result| result.final_summary.as_deref()).map(exact_line),
         highlights: result
             .map(|result| result.highlights.iter().map(|line| exact_line(line)).collect())

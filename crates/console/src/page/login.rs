@@ -8,7 +8,7 @@ use attache_protocol::{Code, Secret};
 use axum::{
     body::Body,
     extract::{Query, Request, State},
-    http::{HeaderMap, Response, StatusCode, header},
+    http::{HeaderMap, HeaderValue, Response, StatusCode, header},
     response::IntoResponse as _,
 };
 use serde::Deserialize;
@@ -45,7 +45,8 @@ struct LoginPage {
     up: Markup,
     /// A link from elsewhere led here, so the browser held the session back: our own page asks again.
     asks_again: bool,
-    /// The person opened the link themselves. If a page of somebody else's led here, they look whose account it is first.
+    /// The person opened the link themselves. If a page led here, even one of our own, which shows what agents write, they
+    /// look whose account it is first.
     submits: bool,
 }
 
@@ -65,14 +66,14 @@ pub(crate) async fn show(
         return Ok(entered(&headers, cookies));
     }
     let problem = (token.is_none() && link.over.is_some()).then_some(t.session_over);
-    page(&console, &headers, token, problem)
+    page(&console, &headers, token, problem).await
 }
 
 /// Opens a session with a one-time link or with a name and password.
 pub(crate) async fn redeem(State(console): State<ConsoleState>, headers: HeaderMap, request: Request) -> PageResult {
     let t = text::for_request(&headers);
     if form::is_foreign(&headers) {
-        return Ok(refused(page(&console, &headers, None, Some(t.login_foreign))?, StatusCode::FORBIDDEN));
+        return Ok(refused(page(&console, &headers, None, Some(t.login_foreign)).await?, StatusCode::FORBIDDEN));
     }
     let peer = request.extensions().get::<PeerAddress>().copied();
     let address = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |PeerAddress(peer)| peer.ip());
@@ -88,13 +89,13 @@ pub(crate) async fn redeem(State(console): State<ConsoleState>, headers: HeaderM
         Ok(opened) => opened,
         Err(error) if error.code.http_status() >= 500 => return Err(error.into()),
         Err(error) if error.code == Code::TooManyRequests => {
-            let page = page(&console, &headers, None, Some(t.login_too_often))?;
+            let page = page(&console, &headers, None, Some(t.login_too_often)).await?;
             let mut answer = refused(page, StatusCode::TOO_MANY_REQUESTS);
             let wait = error.limited.map_or(60, |left| left.reset);
             answer.headers_mut().insert(header::RETRY_AFTER, wait.into());
             return Ok(answer);
         }
-        Err(_) => return Ok(refused(page(&console, &headers, None, Some(wrong))?, StatusCode::UNAUTHORIZED)),
+        Err(_) => return Ok(refused(page(&console, &headers, None, Some(wrong)).await?, StatusCode::UNAUTHORIZED)),
     };
     let seconds = opened.expires_at.since(console.hub.now()).as_secs();
     let mut response = entered(&headers, console.options.cookies);
@@ -121,10 +122,12 @@ pub(crate) async fn sign_out(State(console): State<ConsoleState>, posted: Submit
     if let Some(cookie) = session::clear(console.options.cookies) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
+    // Also the service worker and its subscription: the next person at this browser gets nobody else's notifications.
+    response.headers_mut().insert("clear-site-data", HeaderValue::from_static("\"cache\", \"storage\""));
     Ok(response)
 }
 
-fn page(
+async fn page(
     console: &ConsoleState,
     headers: &HeaderMap,
     token: Option<String>,
@@ -134,7 +137,10 @@ fn page(
     let here = address("/login", &[("token", token.as_deref().unwrap_or_default())]);
     let origin = console.hub.origin();
     let host = origin.split_once("://").map_or(origin.as_str(), |(_, host)| host);
-    let target = token.as_deref().and_then(|token| console.hub.login_target(token));
+    let target = match &token {
+        Some(token) => console.hub.login_target(token).await?,
+        None => None,
+    };
     let lead = match target {
         Some(LoginLinkTarget { user: Some(user), role }) => t.login_as(&user, person::role(role, t)),
         Some(_) => t.login_ready.to_owned(),
@@ -142,7 +148,7 @@ fn page(
         None => t.login_lead.to_owned(),
     };
     let site = headers.get("sec-fetch-site");
-    let is_opened = site.is_some_and(|site| site == "none" || site == "same-origin");
+    let is_opened = site.is_some_and(|site| site == "none");
     html(&LoginPage {
         t,
         submits: token.is_some() && is_opened,

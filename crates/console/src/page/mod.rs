@@ -10,11 +10,14 @@ pub(crate) mod conversation;
 pub(crate) mod conversations;
 pub(crate) mod delegations;
 pub(crate) mod deliveries;
+pub(crate) mod host_sessions;
 pub(crate) mod inbox;
 pub(crate) mod language;
 pub(crate) mod login;
 pub(crate) mod more;
+mod notifications;
 pub(crate) mod pair;
+pub(crate) mod palette;
 pub(crate) mod people;
 pub(crate) mod person;
 pub(crate) mod quota;
@@ -24,9 +27,11 @@ pub(crate) mod run_attach;
 pub(crate) mod run_bulk;
 pub(crate) mod run_facts;
 pub(crate) mod run_files;
+pub(crate) mod run_log;
 pub(crate) mod run_new;
 pub(crate) mod run_wait;
 pub(crate) mod runs;
+pub(crate) mod saved_views;
 pub(crate) mod sessions;
 pub(crate) mod settings;
 pub(crate) mod usage;
@@ -35,7 +40,10 @@ use std::collections::HashMap;
 
 use askama::Template;
 use attache_hub::identity::{AccessVerdict, Action};
-use attache_protocol::{AgentId, Timestamp, UserId, wire::account::Account};
+use attache_protocol::{
+    AgentId, Timestamp, UserId,
+    wire::account::{Account, Callers},
+};
 use axum::{
     Router,
     body::Body,
@@ -58,7 +66,7 @@ use crate::{
 };
 
 /// The navigation. A new page that people reach from everywhere has its link here and its address in [`routes`].
-pub(crate) const NAV: [NavLink; 17] = [
+pub(crate) const NAV: [NavLink; 18] = [
     NavLink::main("/inbox", "inbox", |t| t.inbox),
     NavLink::main("/runs", "runs", |t| t.runs),
     NavLink::main("/agents", "agents", |t| t.agents),
@@ -72,6 +80,7 @@ pub(crate) const NAV: [NavLink; 17] = [
     NavLink::below("/inbox", "/approvals", |t| t.approval),
     NavLink::below("/agents", "/pair", |t| t.confirm_device),
     NavLink::below("/settings", "/settings", |t| t.general),
+    NavLink::below("/settings", "/notifications", |t| t.notifications).only_if(|may| may.notifications),
     NavLink::below("/settings", "/people", |t| t.people_keys),
     NavLink::below("/settings", "/sessions", |t| t.sessions).only_if(|may| may.sessions),
     NavLink::below("/settings", "/rules", |t| t.rules).only_if(|may| may.rules),
@@ -84,6 +93,7 @@ pub(crate) fn routes() -> Router<ConsoleState> {
         .route("/", get(home))
         .route("/nav", get(nav))
         .route("/more", get(more::show))
+        .route("/palette", get(palette::find))
         .route("/inbox", get(inbox::list))
         .route("/approvals", get(inbox::moved))
         .route("/approvals/{permission}", get(approval::show).post(approval::decide))
@@ -102,9 +112,12 @@ pub(crate) fn routes() -> Router<ConsoleState> {
         .route("/runs/new", get(run_new::show))
         .route("/runs/bulk", post(run_bulk::submit))
         .route("/runs/rows", get(runs::rows))
+        .route("/runs/views", post(saved_views::submit))
         .route("/runs/{run}", get(run::show))
         .route("/runs/{run}/part", get(run::part))
         .route("/runs/{run}/live", get(live::run))
+        .route("/runs/{run}/log", get(run_log::window))
+        .route("/runs/{run}/find", get(run_log::find))
         .route("/runs/{run}/log.jsonl", get(run_files::raw_log))
         .route("/runs/{run}/cancel", post(run::cancel))
         .route("/runs/{run}/input", post(run_wait::give_input))
@@ -113,6 +126,7 @@ pub(crate) fn routes() -> Router<ConsoleState> {
         .route("/agents", get(agents::list).post(agents::create))
         .route("/agents/{agent}", get(agent::show).post(agent::update))
         .route("/agents/{agent}/archive", post(agent::archive))
+        .route("/agents/{agent}/sessions", post(host_sessions::continue_here))
         .route("/agents/{agent}/pairing-codes", post(agent::make_code))
         .route("/agents/{agent}/paired", get(agent::paired))
         .route("/runtimes/{runtime}/revoke", post(agent::revoke_runtime))
@@ -128,6 +142,13 @@ pub(crate) fn routes() -> Router<ConsoleState> {
         .route("/people/{user}", get(person::show).post(person::update))
         .route("/people/{user}/remove", post(person::remove))
         .route("/people/{user}/login-link", post(person::login_link))
+        .route("/notifications", get(notifications::list).post(notifications::subscribe))
+        .route("/notifications/decide", post(notifications::decide))
+        .route("/notifications/{target}", post(notifications::update))
+        .route("/notifications/{target}/remove", post(notifications::remove))
+        .route("/notifications/{target}/test", post(notifications::test))
+        .route("/service-worker.js", get(notifications::service_worker))
+        .route("/offline", get(notifications::offline))
         .route("/sessions", get(sessions::list))
         .route("/sessions/{session}/end", post(sessions::end))
         .route("/rules", get(rules::show).post(rules::submit))
@@ -224,6 +245,11 @@ pub(crate) fn manages(session: &BrowserSession, account: &Account) -> bool {
         AccessVerdict::Own => session.principal.user == account.owner_id,
         AccessVerdict::No => false,
     }
+}
+
+/// Whether the viewer may give this agent tasks, as far as it depends on the agent.
+pub(crate) fn may_call(session: &BrowserSession, account: &Account) -> bool {
+    account.callers == Callers::Everyone || account.owner_id.is_none() || session.principal.user == account.owner_id
 }
 
 /// The name of a person, or a placeholder if the viewer may not know it.

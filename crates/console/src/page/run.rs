@@ -40,7 +40,7 @@ use crate::{
         log_questions,
         permission::ApprovalCard,
         question::QuestionCard,
-        run::{RunAgentContext, RunDetail, WaitSpan, device_names, task},
+        run::{RunAgentFacts, RunDetail, WaitSpan, device_names, task},
         status,
         time::{TimeElement, size},
         tool_input::ToolInputBlock,
@@ -81,6 +81,8 @@ struct RunPage {
     shell: PageLayout,
     run: RunDetail,
     log: Vec<LogItem>,
+    /// The seq of the first event shown.
+    first: i64,
     /// The seq of the newest event shown.
     after: i64,
     /// The seq of the run's newest event.
@@ -142,6 +144,7 @@ pub(crate) async fn show(
         t,
         run: RunDetail::new(&loaded.run, loaded.around(), viewer.scene()),
         log,
+        first: events.first().map_or(after + 1, |event| event.seq),
         after: last,
         last_seq: loaded.run.last_seq,
         more: last < loaded.run.last_seq,
@@ -233,8 +236,8 @@ pub(crate) async fn load(session: &BrowserSession, id: RunId) -> PageResult<RunP
         RunStatus::Pending => {
             let query = RunQuery {
                 status: Some(RunStatus::Running),
-                agent: Some(run.agent_id.to_string()),
-                page: PageRequest { limit: Some(1), cursor: None },
+                agent_id: Some(run.agent_id.to_string()),
+                limit: Some(1),
                 ..RunQuery::default()
             };
             hub.runs(by, query).await?.task_runs.into_iter().next()
@@ -373,9 +376,9 @@ fn timeline(loaded: &RunPageData, viewer: &PageViewer, t: &'static Text) -> Vec<
 // === impl RunPageData ===
 
 impl RunPageData {
-    pub(crate) fn around(&self) -> RunAgentContext<'_> {
+    pub(crate) fn around(&self) -> RunAgentFacts<'_> {
         let device = self.run.runtime_id.and_then(|id| self.runtimes.iter().find(|runtime| runtime.runtime_id == id));
         let (account, busy_with) = (self.account.as_ref(), self.busy_with.as_ref());
-        RunAgentContext { account, device, busy_with, moved: self.wait.moved, waits: &self.waits }
+        RunAgentFacts { account, device, busy_with, moved: self.wait.moved, waits: &self.waits }
     }
 }

@@ -1,7 +1,10 @@
 //! Creating a run, or repeating an earlier one.
 
 use askama::Template;
-use attache_hub::control::{CallHeaders, CreatedRun};
+use attache_hub::{
+    control::{CallHeaders, CreatedRun},
+    identity::{AccessVerdict, Action},
+};
 use attache_protocol::{
     ConversationId, Json, RunId,
     rules::permission_mode::PermissionMode,
@@ -18,7 +21,7 @@ use crate::{
     form::{FormFields, PostedFiles, SubmittedForm},
     layout::PageLayout,
     page::{
-        agents, html, redirect_after_form,
+        agents, html, may_call, redirect_after_form,
         run_attach::{self, Attached},
     },
     problem::{PageError, PageResult, message},
@@ -109,13 +112,18 @@ pub(crate) async fn create(mut posted: PostedFiles) -> PageResult {
             Ok(redirect_after_form(&format!("/conversations/{id}#reply")))
         }
         Ok(run) => Ok(redirect_after_form(&format!("/runs/{run}"))),
-        Err(PageError::Hub(error)) if error.code.http_status() < 500 && error.code.http_status() != 403 => {
+        // What was typed is kept, unless the person may start no runs at all.
+        Err(PageError::Hub(error)) if error.code.http_status() < 500 && may_create(&session) => {
             let problem = Some(message(&error, session.t).into_owned());
             let (timeout_ms, mode) = (timeout(&fields)?, mode(&fields)?);
             form(&session, NewRunDraft { agent, text, timeout_ms, mode, conversation, from, lead: None, problem }).await
         }
         Err(fault) => Err(fault),
     }
+}
+
+fn may_create(session: &BrowserSession) -> bool {
+    session.principal.verdict(Action::CreateRun) != AccessVerdict::No
 }
 
 /// The conversation of a run, unless it has one of its own.
@@ -230,7 +238,8 @@ async fn start(session: &BrowserSession, request: CreateRunRequest, headers: Cal
 async fn form(session: &BrowserSession, mut draft: NewRunDraft) -> PageResult {
     let t = session.t;
     let shell = PageLayout::new(session).await?;
-    let known = agents(session).await?;
+    let mut known = agents(session).await?;
+    known.retain(|account| may_call(session, account));
     if draft.agent.is_empty() {
         // An agent that can start right away.
         let ready = known.iter().find(|account| account.status == Presence::Online);

@@ -3,10 +3,10 @@
 use std::{collections::HashMap, time::Duration};
 
 use askama::Template;
-use attache_hub::control::{PageRequest, RunQuery};
+use attache_hub::control::RunQuery;
 use attache_protocol::{
     AgentId, Code, RunId,
-    rules::run::RunStatus,
+    rules::{quota::micro_usd, run::RunStatus},
     wire::{
         account::Account,
         run::{Run, RunList},
@@ -17,7 +17,10 @@ use serde::Deserialize;
 
 use crate::{
     layout::PageLayout,
-    page::{PageViewer, address, html},
+    page::{
+        PageViewer, address, html,
+        saved_views::{self, SavedViewTab},
+    },
     problem::PageResult,
     session::BrowserSession,
     text::Text,
@@ -35,17 +38,20 @@ pub(crate) struct RunsPageQuery {
     agent: String,
     caller: String,
     since: String,
+    cost: String,
     q: String,
     cursor: String,
 }
 
 /// Which runs are shown.
 #[derive(Debug, Clone, Default)]
-struct RunsPageFilter {
+pub(crate) struct RunsPageFilter {
     tab: RunsTab,
     agent: String,
     caller: String,
     since: Option<SincePeriod>,
+    /// The least cost, in dollars.
+    cost: String,
     text: String,
     cursor: String,
 }
@@ -90,6 +96,9 @@ struct RunsPage {
     filter: RunsPageFilter,
     summary: String,
     tabs: Vec<RunTab>,
+    views: Vec<SavedViewTab>,
+    /// The filter can be saved: it is one, and not a view already.
+    can_save: bool,
     chips: Vec<FilterChip>,
     agents: Vec<String>,
     /// The runs that wait for a person, before all others.
@@ -146,8 +155,11 @@ pub(crate) async fn list(session: BrowserSession, Query(asked): Query<RunsPageQu
     };
     let selectable = shell.may.operate;
     let select = |rows: Vec<RunListRow>| rows.into_iter().map(|row| RunListRow { selectable, ..row }).collect();
+    let views = saved_views::tabs(&session, &filter).await?;
     html(&RunsPage {
         t,
+        can_save: !filter.is_plain() && session.principal.user.is_some() && views.iter().all(|view| !view.current),
+        views,
         summary: summary(live.pending, live.running, t),
         tabs: tabs(&filter, [waiting_count, live.running, live.pending], t),
         chips: chips(&filter, t),
@@ -227,18 +239,23 @@ async fn page(session: &BrowserSession, filter: &RunsPageFilter) -> PageResult<R
             RunsTab::All | RunsTab::Waiting => None,
         },
         waiting: filter.tab == RunsTab::Waiting,
-        agent: given(&filter.agent),
+        agent_id: given(&filter.agent),
         caller: given(&filter.caller),
         since: filter.since.map(|since| session.hub.now().minus(since.length())),
         text: given(&filter.text),
-        page: PageRequest { limit: Some(PAGE_SIZE), cursor: given(&filter.cursor) },
+        min_cost_usd: given(&filter.cost),
+        limit: Some(PAGE_SIZE),
+        cursor: given(&filter.cursor),
         ..RunQuery::default()
     };
     match session.hub.runs(&session.principal, query).await {
         Ok(list) => Ok(list),
         // An unknown agent or an impossible name has no runs. The user can remove the filter on the page.
         Err(error)
-            if !(filter.agent.is_empty() && filter.caller.is_empty() && filter.text.is_empty())
+            if !(filter.agent.is_empty()
+                && filter.caller.is_empty()
+                && filter.text.is_empty()
+                && filter.cost.is_empty())
                 && matches!(error.code, Code::NotFound | Code::InvalidRequest) =>
         {
             Ok(RunList { task_runs: Vec::new(), next_cursor: None })
@@ -280,10 +297,12 @@ fn tabs(filter: &RunsPageFilter, live: [u64; 3], t: &'static Text) -> Vec<RunTab
 fn chips(filter: &RunsPageFilter, t: &'static Text) -> Vec<FilterChip> {
     let first = RunsPageFilter { cursor: String::new(), ..filter.clone() };
     let since = filter.since.map(|since| since.label(t).to_owned()).unwrap_or_default();
+    let cost = if filter.cost.is_empty() { String::new() } else { format!("${}", filter.cost) };
     let all = [
         (t.filter_agent, filter.agent.clone(), RunsPageFilter { agent: String::new(), ..first.clone() }),
         (t.filter_caller, filter.caller.clone(), RunsPageFilter { caller: String::new(), ..first.clone() }),
         (t.filter_since, since, RunsPageFilter { since: None, ..first.clone() }),
+        (t.filter_cost, cost, RunsPageFilter { cost: String::new(), ..first.clone() }),
         (t.filter_text, filter.text.clone(), RunsPageFilter { text: String::new(), ..first }),
     ];
     let set = all.into_iter().filter(|(_, value, _)| !value.is_empty());
@@ -301,6 +320,7 @@ impl RunsPageFilter {
             agent: trimmed(&asked.agent),
             caller: trimmed(&asked.caller),
             since: SincePeriod::from_text(&asked.since),
+            cost: trimmed(&asked.cost),
             text: String::new(),
             cursor: asked.cursor,
         };
@@ -315,6 +335,7 @@ impl RunsPageFilter {
                 Some(("since", name)) if SincePeriod::from_text(name).is_some() => {
                     filter.since = SincePeriod::from_text(name);
                 }
+                Some(("cost", least)) if micro_usd(least).is_some() => filter.cost = trimmed(least),
                 _ => words.push(word),
             }
         }
@@ -324,10 +345,28 @@ impl RunsPageFilter {
         filter
     }
 
+    /// The filter of a query such as `status=failed&agent=builder`. What it doesn't know is left out.
+    pub(crate) fn of_query(query: &str) -> Self {
+        let uri = format!("/runs?{query}").parse().ok();
+        let asked = uri.and_then(|uri| Query::<RunsPageQuery>::try_from_uri(&uri).ok());
+        asked.map_or_else(Self::default, |Query(asked)| Self::new(asked))
+    }
+
+    pub(crate) fn first_page(&self) -> Self {
+        Self { cursor: String::new(), ..self.clone() }
+    }
+
+    /// Where a form about the filter leads back to.
+    pub(crate) fn href_said(&self, said: &str) -> String {
+        let href = self.href();
+        format!("{href}{}said={said}", if href.contains('?') { '&' } else { '?' })
+    }
+
     /// Whether all runs are shown, from the newest one.
-    fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         self.tab == RunsTab::All
             && self.since.is_none()
+            && self.cost.is_empty()
             && self.agent.is_empty()
             && self.caller.is_empty()
             && self.text.is_empty()
@@ -337,7 +376,7 @@ impl RunsPageFilter {
         self.since.map_or("", SincePeriod::as_str)
     }
 
-    fn href(&self) -> String {
+    pub(crate) fn href(&self) -> String {
         address(
             "/runs",
             &[
@@ -345,6 +384,7 @@ impl RunsPageFilter {
                 ("agent", &self.agent),
                 ("caller", &self.caller),
                 ("since", self.since_text()),
+                ("cost", &self.cost),
                 ("q", &self.text),
                 ("cursor", &self.cursor),
             ],

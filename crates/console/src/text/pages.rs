@@ -43,6 +43,16 @@ texts! {
     language_note: "Kept in this browser. Other devices have their own." zh "保存在此浏览器中，其他设备需各自设置。";
     live_on: "Live" zh "实时更新中";
     live_off: "Connection lost. Reconnecting…" zh "连接已断开，正在重连…";
+    palette: "Go to" zh "跳转";
+    palette_open: "Search" zh "搜索";
+    palette_hint: "Go to a page, agent, run…" zh "跳转到页面、智能体、运行…";
+    palette_found: "Results" zh "搜索结果";
+    palette_none: "Nothing found" zh "未找到结果";
+    palette_one: "1 result" zh "1 个结果";
+    palette_many[n]: "{n} results" zh "{n} 个结果";
+    palette_actions: "Actions" zh "操作";
+    palette_pages: "Pages" zh "页面";
+    palette_new_key: "New key" zh "新建密钥";
     close: "Close" zh "关闭";
     copy: "Copy" zh "复制";
     list_comma: ", " zh "、";
@@ -69,7 +79,7 @@ texts! {
     host_command: "Command" zh "命令";
     host_custom: "Custom Agent" zh "自定义智能体";
     host_acp: "ACP agent" zh "ACP 智能体";
-    host_asks_nobody(host): "{host} (asks nobody)" zh "{host}（不请求审批）";
+    host_asks_nobody(host): "{host} (never asks)" zh "{host}（不请求审批）";
     host_asks_partly(host): "{host} (runs commands unasked)" zh "{host}（运行命令不请求审批）";
     address: "Address" zh "地址";
     not_allowed: "Your role doesn’t allow this" zh "你的角色没有此权限";
@@ -112,13 +122,21 @@ texts! {
     new_run: "New run" zh "新建运行";
     runs_caption: "Runs, newest first" zh "运行，最新的在前";
     search_runs: "Search runs" zh "搜索运行";
-    search_runs_hint: "Task, ID or agent" zh "任务、ID 或智能体";
+    search_runs_hint: "Task, ID, agent or caller" zh "任务、ID、智能体或调用方";
     filters: "Active filters" zh "当前筛选条件";
     remove_filter: "Remove filter" zh "移除筛选条件";
     filter_agent: "agent" zh "智能体";
     filter_text: "text" zh "文本";
     filter_caller: "called by" zh "调用方";
     filter_since: "since" zh "时间";
+    filter_cost: "cost from" zh "费用不低于";
+    filter_cost_label: "Cost from (USD)" zh "费用不低于（美元）";
+    view_save: "Save view" zh "保存视图";
+    view_name: "Name of the view" zh "视图名称";
+    view_note: "Only you see it. A view with the same name is replaced." zh "仅你可见。同名视图会被替换。";
+    view_remove: "Remove view" zh "移除视图";
+    said_view: "View saved." zh "视图已保存。";
+    said_view_removed: "View removed." zh "视图已移除。";
     filter_add: "Filter" zh "筛选";
     filter_apply: "Apply" zh "应用";
     filter_any: "any" zh "不限";
@@ -166,7 +184,7 @@ texts! {
     status_completed: "Done" zh "已完成";
     status_failed: "Failed" zh "失败";
     status_cancelled: "Cancelled" zh "已取消";
-    row_deferred{agent, until}: "{agent} has reached a usage limit. The run goes on by itself at {until}." zh "{agent} 已达到用量上限，将于 {until} 自动继续运行。";
+    row_deferred{agent, until}: "{agent} has reached a usage limit. The run will continue automatically at {until}." zh "{agent} 已达到用量上限，将于 {until} 自动继续运行。";
     row_offline{agent, since}: "{agent} is offline, last seen {since}. The run starts when it reconnects." zh "{agent} 已离线，最近在线：{since}。重新连接后开始运行。";
     row_unpaired{agent}: "No device is paired with {agent}" zh "{agent} 尚未配对设备";
     ribbon_label(queued, worked): "{queued} queued, {worked} working" zh "排队 {queued}，工作 {worked}";
@@ -204,7 +222,7 @@ texts! {
     cancel_run: "Cancel run" zh "取消运行";
     cancel_reason: "Reason (optional)" zh "原因（可选）";
     cancel_reason_hint: "Shown to the caller" zh "调用方可见";
-    why_deferred{agent, until}: "Waiting: the model account of {agent} has reached a usage limit. The run goes on by itself at {until}." zh "等待中：{agent} 的模型账号已达到用量上限，将于 {until} 自动继续运行。";
+    why_deferred{agent, until}: "Waiting: {agent}’s model account has reached a usage limit. The run will continue automatically at {until}." zh "等待中：{agent} 的模型账号已达到用量上限，将于 {until} 自动继续运行。";
     why_offline{agent, since}: "Queued: {agent} is offline, last seen {since}. The run starts when its device reconnects." zh "排队中：{agent} 已离线，最近在线：{since}。设备重新连接后开始运行。";
     why_unpaired{agent}: "Queued: no device is paired with {agent} yet." zh "排队中：{agent} 尚未配对设备。";
     why_busy{agent, run}: "Queued: {agent} is busy with {run}." zh "排队中：{agent} 正忙于{run}。";
@@ -226,6 +244,8 @@ texts! {
     search_log: "Search the log" zh "搜索日志";
     found_none: "none" zh "无结果";
     found_some[n, total]: "{n} of {total}" zh "第 {n} 个，共 {total} 个";
+    found_more[n, total]: "{n} of {total}+" zh "第 {n} 个，共 {total} 个以上";
+    found_busy: "Searching…" zh "正在搜索…";
     show_text: "Text" zh "文本";
     show_thoughts: "Thoughts" zh "思考";
     show_calls: "Tool calls" zh "工具调用";
@@ -282,7 +302,7 @@ texts! {
     fact_continues: "Continues" zh "承接自";
     fact_on_limit: "At a usage limit" zh "达到用量上限时";
     on_limit_wait: "Wait until it resets" zh "等待重置后继续";
-    on_limit_fallback: "Go on with the caller’s fallback agent" zh "改由调用者指定的备用智能体继续";
+    on_limit_fallback: "Continue with the caller’s fallback agent" zh "改由调用者指定的备用智能体继续";
     on_limit_fail: "Fail" zh "失败";
     fact_lease: "Lease expires" zh "租约到期";
     fact_priority: "Priority" zh "优先级";
@@ -313,7 +333,7 @@ texts! {
     fail_model_unreachable: "The agent couldn’t reach its model" zh "智能体无法连接其模型";
     fail_usage_limit: "The agent’s account has reached its usage limit" zh "智能体的账号已达到用量上限";
     fail_usage_limit_do: "Wait until the limit resets or change the account’s plan, then run it again." zh "等待上限重置或更换账号套餐，然后重新运行。";
-    fail_continued{run}: "The fallback agent went on with the task: {run}" zh "已由备用智能体继续此任务：{run}";
+    fail_continued{run}: "The fallback agent continued the task: {run}" zh "已由备用智能体继续此任务：{run}";
     fail_sign_in_required: "The agent isn’t signed in on the device" zh "智能体在设备上尚未登录";
     fail_sign_in_required_do: "Sign in to the agent’s program on the device, then run it again." zh "在设备上登录智能体程序，然后重新运行。";
     fail_model_unreachable_do: "Check the network and the model’s credentials on the device, then run it again." zh "检查设备上的网络和模型凭证，然后重新运行。";
@@ -355,15 +375,15 @@ texts! {
     device_active{at}: "paired {at}" zh "配对于 {at}";
     device_superseded{at}: "replaced {at}" zh "被替换于 {at}";
     revoked_at{at}: "revoked {at}" zh "撤销于 {at}";
-    device_walls_all{at}: "Sandbox: every run sees only its folder, proved {at}" zh "沙箱：每个运行只能看到自己的文件夹，验证于 {at}";
-    device_walls_others{at}: "Sandbox: runs of others see only their folder, proved {at}" zh "沙箱：他人的运行只能看到自己的文件夹，验证于 {at}";
+    device_walls_all{at}: "Sandbox: each run sees only its own folder (verified {at})" zh "沙箱：每个运行只能看到自己的文件夹，验证于 {at}";
+    device_walls_others{at}: "Sandbox: other people’s runs see only their own folders (verified {at})" zh "沙箱：他人的运行只能看到自己的文件夹，验证于 {at}";
     device_walls_off: "Sandbox: only for runs that ask for limits" zh "沙箱：仅用于要求限制的运行";
     device_walls_none: "Sandbox: none; a run sees everything its user can see" zh "沙箱：无；运行可以看到其用户能看到的一切";
     device_token_reused{at}: "An old token of this device was used {at}. Unless that was a restored copy of the device, pair it again to lock out every copy." zh "此设备的旧令牌在 {at} 被使用。如果不是恢复了设备的副本，请重新配对，使所有副本失效。";
     revoke_runtime_note: "The device is disconnected immediately and its current work is lost. The agent stays, and you can pair a device again later." zh "设备会立即断开，当前的工作将丢失。智能体会保留，之后可以重新配对设备。";
     agent_archived: "This agent is archived and accepts no new runs." zh "此智能体已归档，不再接受新的运行。";
     archive_agent: "Archive agent" zh "归档智能体";
-    archive_note: "Revokes its device, cancels its active runs and frees its name. Its history is kept." zh "撤销其设备，取消进行中的运行，并释放其名称。历史记录会保留。";
+    archive_note: "Revokes its device and cancels its active runs. Its history is kept, and its name stays reserved for its owner and for owners and admins of the hub." zh "撤销其设备，并取消进行中的运行。历史记录会保留，其名称仍为其所有者以及 Hub 的所有者和管理员保留。";
 
     // pairing
     pair_title(agent): "Pair a device with {agent}" zh "为 {agent} 配对设备";
@@ -407,7 +427,7 @@ texts! {
     said_confirmed: "Confirmed. The device connects within seconds." zh "已确认。设备将在几秒内连接。";
     said_rejected: "Rejected. The device has been notified." zh "已拒绝，并已通知设备。";
     said_saved: "Saved." zh "已保存。";
-    said_shared: "Saved. The agent is now shared. Its earlier work stays visible only to you." zh "已保存。此智能体现已共享，之前的工作仍仅你可见。";
+    said_shared: "Saved. The agent is now shared. Its earlier work stays visible only to the people who started it." zh "已保存。此智能体现已共享，之前的工作仍只有发起者本人可见。";
     said_revoked: "Revoked." zh "已撤销。";
     said_archived: "Archived." zh "已归档。";
 
@@ -587,6 +607,13 @@ texts! {
     conversations_none_text: "Search for another word of the task, or for the name of an agent." zh "请换个任务中的词，或搜索智能体的名称。";
     conversations_search: "Search conversations" zh "搜索对话";
     conversations_caption: "Conversations, most recent first" zh "对话，最近的在前";
+    sessions_terminal: "Started in a terminal" zh "从终端开始的会话";
+    sessions_terminal_lead: "Sessions on the devices of your agents. Only you see them. Close one in the terminal before you continue it here." zh "你的智能体所在设备上的会话，只有你能看到。在这里继续之前，请先在终端中退出该会话。";
+    session_continue: "Continue here" zh "在这里继续";
+    session_continue_this(title): "Continue here: {title}" zh "在这里继续：{title}";
+    session_begin: "Your next message continues the session from the terminal." zh "你的下一条消息将接着终端中的会话继续。";
+    session_hand_back: "Go on in the terminal" zh "回到终端继续";
+    session_hand_back_note: "On the agent’s device, once it has answered:" zh "待智能体回答后，在其所在设备上运行：";
     earlier_messages: "Earlier messages" zh "更早的消息";
     latest_messages: "Latest messages" zh "最新的消息";
     reply: "Your message" zh "你的消息";
@@ -678,8 +705,8 @@ texts! {
     why_idle{device, silent}: "{device} is connected but has sent nothing about this run for {silent}." zh "{device} 已连接，但已有 {silent}没有此运行的消息。";
     why_done{device}: "Finished on {device}. The hub hasn’t accepted the result yet." zh "已在 {device} 上完成，Hub 尚未接收结果。";
     why_missing{device}: "{device} is connected but no longer has this run." zh "{device} 已连接，但其上已无此运行。";
-    why_unreachable{device, heard}: "{device} is not connected, last heard from {heard}. The run may still be going on there." zh "{device} 未连接，最近一次消息：{heard}。运行可能仍在其上继续。";
-    why_unreachable_never{device}: "{device} is not connected. The run may still be going on there." zh "{device} 未连接。运行可能仍在其上继续。";
+    why_unreachable{device, heard}: "{device} is not connected, last heard from {heard}. The run may still be in progress there." zh "{device} 未连接，最近一次消息：{heard}。运行可能仍在其上继续。";
+    why_unreachable_never{device}: "{device} is not connected. The run may still be in progress there." zh "{device} 未连接。运行可能仍在其上继续。";
     waits_approval_t: "This run is waiting for a decision" zh "此运行正在等待审批";
     input_label: "Answer for the agent" zh "给智能体的答复";
     input_send: "Send answer" zh "发送答复";
@@ -712,6 +739,10 @@ texts! {
     refused_disk_low_do: "Delete runs that are no longer needed, or free disk space on the hub’s machine." zh "请删除不再需要的运行，或释放 Hub 所在机器的磁盘空间。";
     refused_read_only: "The hub’s file system is read-only, so nothing was stored." zh "Hub 的文件系统为只读，未保存任何内容。";
     refused_read_only_do: "Make the file system of the hub’s data folder writable again. The hub then recovers automatically." zh "请将 Hub 数据文件夹所在的文件系统恢复为可写，之后 Hub 会自动恢复。";
+    refused_database_unreachable: "The hub can’t reach its database server, so nothing was stored." zh "Hub 无法连接数据库服务器，未保存任何内容。";
+    refused_database_unreachable_do: "Check the database server and the network in between. The hub then recovers automatically." zh "请检查数据库服务器及其网络连接，之后 Hub 会自动恢复。";
+    refused_served_elsewhere: "Another hub serves the database now, so this one stored nothing." zh "数据库现由另一个 Hub 提供服务，此 Hub 未保存任何内容。";
+    refused_served_elsewhere_do: "Use the hub that serves the database now, or stop it; this one then takes over again." zh "请使用正在提供服务的 Hub，或将其停止，之后由此 Hub 接管。";
     refused_unknown: "The store could not confirm the change." zh "存储无法确认此更改。";
     refused_unknown_do: "The hub can’t tell whether the change was stored. Look before you repeat it." zh "Hub 无法判断更改是否已保存。重复操作前请先检查。";
     refused_overloaded: "The hub is overloaded." zh "Hub 负载过高。";

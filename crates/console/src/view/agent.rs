@@ -28,6 +28,8 @@ pub(crate) struct AgentTile {
     pub(crate) archived: bool,
     /// Whether the viewer may manage it. Set by the page.
     pub(crate) managed: bool,
+    /// The viewer may give it tasks.
+    pub(crate) callable: bool,
     pub(crate) device: String,
     pub(crate) host: String,
     pub(crate) seen: Markup,
@@ -88,6 +90,7 @@ impl AgentTile {
             paired: runtime.is_some(),
             archived: account.archived_at.is_some(),
             managed: false,
+            callable: false,
             device: runtime.map_or_else(|| t.none.to_owned(), |runtime| device_name(runtime, t)),
             host: runtime.and_then(|runtime| host::name(&runtime.labels, t)).unwrap_or_else(|| t.no_host.to_owned()),
             seen: match last_seen {

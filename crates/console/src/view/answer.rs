@@ -42,9 +42,14 @@ const fn below(level: HeadingLevel) -> HeadingLevel {
     }
 }
 
-/// Links leave the console. A path or another scheme would act in it.
+/// Links leave the console. A path or another scheme would act in it, and a link with somebody's token or code, at
+/// whatever name this hub has, would sign the reader in as them or pair their device.
 fn is_harmless(target: &str) -> bool {
-    ["http://", "https://", "mailto:"].iter().any(|scheme| target.starts_with(scheme))
+    let leaves = ["http://", "https://", "mailto:"].iter().any(|scheme| target.starts_with(scheme));
+    let takes_code = target
+        .split_once('?')
+        .is_some_and(|(place, _)| place.split(['/', '\\']).any(|name| matches!(name, "login" | "pair")));
+    leaves && !takes_code && !target.contains(char::is_control)
 }
 
 #[cfg(test)]
@@ -71,5 +76,23 @@ mod tests {
         assert!(!html.contains("javascript:") && !html.contains("href=\"/"), "{html}");
         assert!(html.contains("<a href=\"https://example.org/p.png\">x</a>"), "{html}");
         assert!(html.contains("<a href=\"https://example.org\" title=\"t\">d</a>"), "{html}");
+    }
+
+    #[test]
+    fn no_link_signs_the_reader_in_or_pairs_a_device() {
+        for target in [
+            "http://127.0.0.1:7800/login?token=cs_1",
+            "https://hub.example/x/../login?token=cs_1",
+            "https://hub.example\\login?token=cs_1",
+            "https://hub.example//pair?code=ABCD-EFGH",
+            "https://hub.example/lo&#9;gin?token=cs_1",
+        ] {
+            let html = answer(&format!("[the diff]({target}) ![an image]({target})")).to_string();
+            assert!(html.contains("the diff") && !html.contains("href=\"http"), "{html}");
+        }
+        assert!(!answer("<https://hub.example/login?token=cs_1>").to_string().contains("href=\"http"));
+        assert!(
+            answer("[a](https://example.org/pairs?x=login)").to_string().contains("href=\"https://example.org/pairs")
+        );
     }
 }

@@ -110,7 +110,7 @@ fn reason(reason: &str, t: &Text) -> Markup {
         "heartbeat_timeout" => t.gone_silent,
         "closed" => t.gone_closed,
         "connection_lost" => t.gone_lost,
-        "hub_restarted" => t.gone_restart,
+        "hub_restarted" | "node_lost" => t.gone_restart,
         "hub_stopped" => t.gone_stopping,
         "unauthenticated" => t.gone_revoked,
         "finished" => t.gone_finished,

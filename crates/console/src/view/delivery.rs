@@ -67,6 +67,7 @@ fn kind_label(kind: DeliveryKind, t: &Text) -> &'static str {
         DeliveryKind::RunEnded => t.kind_run_ended,
         DeliveryKind::PermissionRequested => t.kind_permission_requested,
         DeliveryKind::TaskUpdated => t.kind_task_updated,
+        DeliveryKind::Notification => t.kind_notification,
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use attache_protocol::hidden_text::is_hidden;
+
 use super::html::{Markup, escape};
 
 /// The names of the first 32 control characters. Not every font has glyphs for them.
@@ -24,7 +26,7 @@ fn write(text: &str, keep: impl Fn(char) -> bool) -> Markup {
     let mut html = String::with_capacity(text.len() + 16);
     let mut plain_from = 0;
     for (at, character) in text.char_indices() {
-        if keep(character) || !is_odd(character) {
+        if keep(character) || !is_hidden(character) {
             continue;
         }
         escape(&mut html, &text[plain_from..at]);
@@ -41,23 +43,6 @@ fn write(text: &str, keep: impl Fn(char) -> bool) -> Markup {
     }
     escape(&mut html, &text[plain_from..]);
     Markup::trusted(html)
-}
-
-/// Whether a character is invisible or changes how others are displayed.
-fn is_odd(character: char) -> bool {
-    character.is_control()
-        || matches!(
-            character,
-            // Spaces that a shell doesn't treat as spaces.
-            '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}'
-            // Invisible characters.
-            | '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2065}' | '\u{3164}' | '\u{fe00}'..='\u{fe0e}' | '\u{feff}'
-            | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
-            // Line separators and bidirectional controls.
-            | '\u{2028}' | '\u{2029}' | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
-            | '\u{2066}'..='\u{206f}'
-        )
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ mod tests {
         assert_eq!(of(r#"{"host_type":"claude_cli"}"#).as_deref(), Some("Claude Code CLI"));
         assert_eq!(of(r#"{"host_type":"<b>mine</b>"}"#).as_deref(), Some("<b>mine</b>"));
         assert_eq!(of(r#"{"host_type":7}"#), None);
-        assert_eq!(of(r#"{"host_type":"shell","asks":"no"}"#).as_deref(), Some("Built-in shell (asks nobody)"));
+        assert_eq!(of(r#"{"host_type":"shell","asks":"no"}"#).as_deref(), Some("Built-in shell (never asks)"));
         assert_eq!(of(r#"{"host_type":"codex","asks":"yes"}"#).as_deref(), Some("Codex CLI"));
         assert_eq!(of("{}"), None);
     }

@@ -17,6 +17,7 @@ pub(crate) mod fact;
 pub(crate) mod failure;
 pub(crate) mod grant;
 pub(crate) mod host;
+pub(crate) mod host_session;
 pub(crate) mod html;
 pub(crate) mod log;
 pub(crate) mod log_questions;

@@ -112,7 +112,7 @@ pub(crate) struct WaitSpan {
 
 /// What is known about the agent of a run.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct RunAgentContext<'a> {
+pub(crate) struct RunAgentFacts<'a> {
     pub(crate) account: Option<&'a Account>,
     /// The device that has or last had the run.
     pub(crate) device: Option<&'a Runtime>,
@@ -205,7 +205,7 @@ fn row_why(run: &Run, account: Option<&Account>, t: &'static Text) -> (Option<Ma
 // === impl RunDetail ===
 
 impl RunDetail {
-    pub(crate) fn new(run: &Run, around: RunAgentContext<'_>, scene: ViewContext<'_>) -> Self {
+    pub(crate) fn new(run: &Run, around: RunAgentFacts<'_>, scene: ViewContext<'_>) -> Self {
         let ViewContext { t, now, .. } = scene;
         let task = excerpt(task(run), t);
         let title = title(run, t);
@@ -239,7 +239,7 @@ impl RunDetail {
     }
 }
 
-fn why_line(run: &Run, around: RunAgentContext<'_>, now: Timestamp, t: &'static Text) -> Markup {
+fn why_line(run: &Run, around: RunAgentFacts<'_>, now: Timestamp, t: &'static Text) -> Markup {
     let agent = &run.agent_name;
     let device = around.device.map_or_else(|| t.unknown_device.to_owned(), |runtime| device_name(runtime, t));
     let took = run_duration(run, now, t);
@@ -304,7 +304,7 @@ fn failure_of(run: &Run, t: &'static Text) -> Option<RunFailureView> {
     }
 }
 
-fn answer(run: &Run, around: RunAgentContext<'_>, t: &Text) -> Option<RunAnswerView> {
+fn answer(run: &Run, around: RunAgentFacts<'_>, t: &Text) -> Option<RunAnswerView> {
     if run.status != RunStatus::Completed {
         return None;
     }

@@ -39,7 +39,8 @@ async fn every_page_passes_axe() {
     let pages = busy_hub::furnish(&site.world).await;
     // Parts of pages, for scripts. An address without a page is answered by the program, not here.
     let is_page = |path: &&String| {
-        let part = ["/nav", "/runs/rows"].iter().any(|part| path.starts_with(part)) || path.ends_with("/part");
+        let part = ["/nav", "/runs/rows", "/palette"].iter().any(|part| path.starts_with(part))
+            || ["/part", "/log?", "/find?"].iter().any(|part| path.contains(part));
         !part && *path != "/nowhere"
     };
     let pages: Vec<&String> = pages.iter().filter(is_page).collect();
@@ -63,6 +64,13 @@ async fn every_page_passes_axe() {
         for path in &pages {
             judge(&look, path).await;
         }
+        // With the palette open: the page behind it can't be used.
+        browser.go(&site.at("/runs")).await;
+        browser.click("#palette-open").await;
+        browser.wait("document.querySelectorAll('#palette [role=option]').length > 3").await;
+        browser.screenshot(&site.shots, &format!("palette-{}", look.width)).await;
+        let found = browser.run(&format!("{axe}; {JUDGE}")).await;
+        assert_eq!(found.as_array(), Some(&Vec::new()), "the palette at {} px", look.width);
     }
     println!("{judged} pages were judged");
     assert!(wrong.is_empty(), "{} findings:\n{}", wrong.len(), wrong.join("\n"));

@@ -3,10 +3,11 @@
 use attache_client::egress::{EgressGuard, EgressPolicy};
 use attache_hub::control::{DecisionOrigin, DeliveryQuery};
 use attache_protocol::{
-    DelegationId, Json,
+    DelegationId, Json, Secret,
     rules::{delegation::DelegationStatus, permission::DecisionScope},
     wire::{
         key::Role,
+        notification::{CreateNotificationTarget, NotificationAddress, NotificationChoices},
         permission::{CreatePermissionRequest, DecisionRequest},
         run::{CancelRequest, CreateRunRequest, ProgressRequest},
         usage::SetQuotaRequest,
@@ -100,6 +101,13 @@ pub(crate) async fn furnish(world: &ConsoleWorld) -> Vec<String> {
     let delegation = DelegationId::from_uuid(world.hub.env().uuid());
     let published = projection(world, DelegationStatus::Running);
     world.hub.publish_delegation(owner, delegation, published).await.unwrap();
+    let webhook_url = Secret::new("http://127.0.0.1:9/hook".to_owned());
+    let chat = CreateNotificationTarget {
+        name: "值班群".to_owned(),
+        address: NotificationAddress::Slack { webhook_url },
+        choices: NotificationChoices::default(),
+    };
+    world.hub.create_notification_target(owner, chat).await.unwrap();
     let deliveries = world.hub.deliveries(owner, DeliveryQuery::default()).await.unwrap().deliveries;
 
     let mut paths: Vec<String> = [
@@ -122,6 +130,9 @@ pub(crate) async fn furnish(world: &ConsoleWorld) -> Vec<String> {
         "/people",
         "/people/alice",
         "/sessions",
+        "/notifications",
+        "/notifications?said=notify_on",
+        "/offline",
         "/rules",
         "/usage",
         "/usage?show=cost&days=90&by=user",
@@ -143,6 +154,11 @@ pub(crate) async fn furnish(world: &ConsoleWorld) -> Vec<String> {
     paths.push(format!("/runs/new?from={done}"));
     paths.push(format!("/runs/rows?ids={waiting},{queued}"));
     paths.push(format!("/runs/{waiting}/part"));
+    paths.push(format!("/runs/{done}/log?before=99"));
+    paths.push(format!("/runs/{done}/find?q=x"));
+    paths.push("/palette".to_owned());
+    paths.push(format!("/palette?q={done}"));
+    paths.push("/runs?status=failed&cost=0.5".to_owned());
     paths.push(format!("/approvals/{}", asked.permission_request_id));
     paths.push(format!("/channels/{}", channel.id));
     paths.push(format!("/agents/{}", agent.agent_id));

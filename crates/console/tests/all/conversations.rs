@@ -1,6 +1,6 @@
 //! Conversations without scripts: the list, the turns, and what a person does in them.
 
-use attache_hub::control::{PageRequest, RunQuery};
+use attache_hub::control::RunQuery;
 use attache_protocol::{
     ConversationId, Json,
     rules::{permission_mode::PermissionMode, run::RunStatus},
@@ -17,8 +17,7 @@ use axum::http::StatusCode;
 use crate::world::{ConsoleWorld, asking, between};
 
 async fn runs(world: &ConsoleWorld, conversation: ConversationId) -> Vec<Run> {
-    let page = PageRequest { limit: Some(50), cursor: None };
-    let query = RunQuery { conversation: Some(conversation), page, ..RunQuery::default() };
+    let query = RunQuery { conversation_id: Some(conversation), limit: Some(50), ..RunQuery::default() };
     world.hub.runs(&world.owner, query).await.unwrap().task_runs
 }
 
@@ -163,7 +162,13 @@ async fn a_conversation_goes_on_with_the_permissions_of_its_latest_turn() {
     world.hub.update_account(&world.owner, "builder", update).await.unwrap();
     assert_eq!(chosen().await, "Ask for everything");
     // Someone else's agent isn't trusted more than its owner says, and can't do what it can't.
-    assert_eq!(visitor.post("/runs", &reply("accept_walled")).await.status, StatusCode::FORBIDDEN);
+    let refused = visitor.post("/runs", &reply("accept_walled")).await;
+    assert_eq!(refused.status, StatusCode::OK, "the text is kept");
+    assert!(
+        refused.body.contains("role=\"alert\"") && refused.body.contains(">Rename them</textarea>"),
+        "{}",
+        refused.body
+    );
     assert_eq!(visitor.post("/runs", &reply("everything")).await.status, StatusCode::BAD_REQUEST);
     let refused = visitor.post("/runs", &reply("plan_first")).await.body;
     assert!(refused.contains("be made to plan first"), "{refused}");

@@ -85,6 +85,7 @@ async fn a_delegation_is_listed_shown_and_ended() {
             assert!(page.contains(shown), "{shown} is missing in {page}");
         }
         assert!(!page.contains("<b>\u{1b}"), "{role:?}");
+        assert!(!page.contains("attache delegations review"), "it still works: {page}");
         assert_eq!(page.contains(&format!("action=\"{path}/cancel\"")), role >= Role::Operator, "{role:?}");
     }
     assert_eq!(viewer.post(&format!("{path}/cancel"), &[]).await.status, StatusCode::FORBIDDEN);
@@ -127,6 +128,8 @@ async fn the_result_of_a_delegation_is_shown() {
         };
         world.hub.publish_delegation(&world.owner, id, ended).await.unwrap();
         let page = owner.get(&format!("/delegations/{id}")).await.body;
+        // Only the owner's machine has the contents.
+        assert!(page.contains(&format!("<code>attache delegations review {id}</code>")), "{page}");
         for word in shown {
             assert!(page.contains(word), "{word} is missing in {page}");
         }

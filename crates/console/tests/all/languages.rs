@@ -17,8 +17,9 @@ use crate::{
 
 /// Words that a Chinese reader expects in Latin letters: names of programs, protocols and formats, and keys.
 const WORDS: &[&str] = &[
-    "API", "Agent", "Attaché", "Card", "Claude", "Codex", "CLI", "Code", "Enter", "Esc", "English", "HTTP", "Hub",
-    "ID", "JSON", "Markdown", "Schema", "Token", "URL", "UTC", "Webhook", "KiB", "md", "llms", "txt", "uname",
+    "API", "Agent", "Attaché", "Card", "Claude", "Codex", "CLI", "Code", "Enter", "Esc", "English", "HTTP", "HTTPS",
+    "Hub", "ID", "iPad", "iPhone", "JSON", "Markdown", "Schema", "Token", "URL", "UTC", "Webhook", "KiB", "md", "llms",
+    "txt", "uname",
 ];
 /// Commands within a sentence, error codes, and what the people and agents of this hub are called, do and say.
 const DATA: &[&str] = &[

@@ -273,9 +273,13 @@ async fn only_a_link_that_a_person_opens_submits_itself() {
     let world = ConsoleWorld::new().await;
     let token = world.login_token().await;
     let visitor = world.visitor();
-    for (site, submits) in
-        [(Some("none"), true), (Some("cross-site"), false), (Some("same-site"), false), (None, false)]
-    {
+    for (site, submits) in [
+        (Some("none"), true),
+        (Some("cross-site"), false),
+        (Some("same-site"), false),
+        (Some("same-origin"), false),
+        (None, false),
+    ] {
         let mut request = Request::get(format!("/login?token={token}"));
         if let Some(site) = site {
             request = request.header("sec-fetch-site", site);

@@ -13,7 +13,7 @@ use axum::{
 use crate::world::{ConsoleWorld, PageAnswer, TestVisitor, asking, between};
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
-                      form-action 'self'; manifest-src 'self'; frame-ancestors 'none'; base-uri 'none'";
+                      form-action 'self'; manifest-src 'self'; worker-src 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 #[tokio::test]
 async fn every_page_renders_for_every_role_with_its_headers() {

@@ -1,6 +1,6 @@
 //! The list of runs without scripts: search, filters, what needs a person, and actions on several runs.
 
-use attache_hub::control::{PageRequest, RunQuery};
+use attache_hub::control::RunQuery;
 use attache_protocol::{
     Json, RunId,
     rules::run::RunStatus,
@@ -135,8 +135,8 @@ async fn several_runs_are_cancelled_and_run_again() {
         let sent = visitor.post("/runs/bulk", &with("again")).await;
         assert_eq!(sent.header("location"), "/runs?agent=builder&said=rerun");
     }
-    let page = PageRequest { limit: Some(50), cursor: None };
-    let all = world.hub.runs(&world.owner, RunQuery { page, ..RunQuery::default() }).await.unwrap().task_runs;
+    let all =
+        world.hub.runs(&world.owner, RunQuery { limit: Some(50), ..RunQuery::default() }).await.unwrap().task_runs;
     let texts: Vec<_> = all.iter().map(|run| run.input.text_member("text").unwrap()).collect();
     assert_eq!(texts.len(), 5, "{texts:?}");
     assert!(texts[..2].contains(&"one".to_owned()) && texts[..2].contains(&"two".to_owned()), "{texts:?}");
@@ -218,4 +218,86 @@ async fn a_repeated_run_has_the_limits_of_the_first() {
         let form = ada.get(&format!("/runs/new?from={run}")).await.body;
         assert!(form.contains(&format!("name=\"from\" value=\"{run}\"")), "{form}");
     }
+}
+
+#[tokio::test]
+async fn runs_are_found_by_caller_cost_and_chinese_words() {
+    let world = ConsoleWorld::new().await;
+    world.agent("builder").await;
+    let (_, ada) = world.person("ada-lovelace", Role::Operator).await;
+    let by = ada.principal(&world).await;
+    let hers = world.ask_with(&by, "builder", "修复登录页面", CreateRunRequest::default()).await;
+    let other = world.ask("builder", "Fix the login page").await;
+    let device = world.pair("builder", "workstation-2", "claude_cli").await;
+    for (run, usage) in [(hers, r#"{"cost_usd":2.5}"#), (other, r#"{"cost_usd":0.01}"#)] {
+        device.claim().await;
+        device.complete_for(run, "done", Some(usage)).await;
+    }
+    let visitor = world.signed_in(Role::Operator).await;
+    for (query, expected) in [
+        ("q=%E7%99%BB%E5%BD%95".to_owned(), vec![hers]),
+        ("q=lovelace".to_owned(), vec![hers]),
+        ("cost=1".to_owned(), vec![hers]),
+        ("q=cost:0.01".to_owned(), vec![other, hers]),
+        ("cost=3".to_owned(), vec![]),
+        ("cost=much".to_owned(), vec![]),
+    ] {
+        assert_eq!(listed(&visitor, &format!("/runs?{query}")).await, expected, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn a_filter_is_kept_as_a_view_of_ones_own() {
+    let world = ConsoleWorld::new().await;
+    world.agent("builder").await;
+    let (_, ada) = world.person("ada", Role::Viewer).await;
+    let (_, bob) = world.person("bob", Role::Owner).await;
+    let page = ada.get("/runs").await.body;
+    assert!(!page.contains("action=\"/runs/views\""), "there is nothing to save without a filter");
+    let filter = "/runs?status=failed&agent=builder&since=7d&q=a%22b";
+    let page = ada.get(filter).await.body;
+    assert!(page.contains("value=\"save\""), "{page}");
+    let hostile = "<img src=x> \"&'";
+    let save = async |visitor: &TestVisitor, name: &str, back: &str| {
+        visitor.post("/runs/views", &[("do", "save"), ("name", name), ("back", back)]).await
+    };
+    let saved = save(&ada, hostile, filter).await;
+    assert_eq!(saved.header("location"), format!("{filter}&said=view"));
+    let page = ada.get(filter).await.body;
+    let tab = "<a class=\"saved\" href=\"/runs?status=failed&#38;agent=builder&#38;since=7d&#38;q=a%22b\" aria-current=\"page\">\
+               &lt;img src=x&gt; &quot;&amp;&#39;</a>";
+    assert!(
+        page.replace("&#60;", "&lt;")
+            .replace("&#62;", "&gt;")
+            .replace("&#34;", "&quot;")
+            .contains(&tab.replace("&amp;", "&#38;")),
+        "{page}"
+    );
+    assert!(page.contains("value=\"remove\"") && !page.contains("value=\"save\""), "{page}");
+    assert!(ada.get("/runs").await.body.contains("class=\"saved\""), "it is a tab of every view");
+    assert!(!bob.get(filter).await.body.contains("class=\"saved\""), "nobody else sees it");
+    // Only filters are kept, whatever the form says.
+    for back in
+        ["/runs?next=https://example.org", "https://example.org/runs?status=failed", "/runs", "javascript:alert(1)"]
+    {
+        assert_eq!(save(&ada, "x", back).await.status, StatusCode::BAD_REQUEST, "{back}");
+    }
+    let kept = save(&ada, "x", "/runs?status=running&x=%0d%0aset-cookie").await;
+    assert_eq!(kept.header("location"), "/runs?status=running&said=view");
+    assert_eq!(save(&ada, "", filter).await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(save(&ada, &"n".repeat(41), filter).await.status, StatusCode::BAD_REQUEST);
+    // One view more than there may be.
+    for number in 0..18 {
+        assert_eq!(save(&ada, &format!("v{number}"), filter).await.status, StatusCode::SEE_OTHER);
+    }
+    assert_eq!(save(&ada, "one more", filter).await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(save(&ada, "v3", "/runs?status=pending").await.status, StatusCode::SEE_OTHER, "a view can be replaced");
+    // Others remove nothing of it.
+    let remove = async |visitor: &TestVisitor, name: &str| {
+        visitor.post("/runs/views", &[("do", "remove"), ("name", name), ("back", filter)]).await
+    };
+    assert_eq!(remove(&bob, hostile).await.status, StatusCode::SEE_OTHER);
+    assert!(ada.get("/runs").await.body.contains("&#60;img src=x"), "it is still there");
+    assert_eq!(remove(&ada, hostile).await.header("location"), format!("{filter}&said=view_removed"));
+    assert!(!ada.get("/runs").await.body.contains("img src=x"));
 }

@@ -130,6 +130,11 @@ impl WebdriverBrowser {
         std::fs::write(folder.join(format!("{name}.png")), base64(answer["data"].as_str().unwrap())).unwrap();
     }
 
+    /// A command of the DevTools protocol.
+    pub(crate) async fn devtools(&self, command: &str, params: Value) -> Value {
+        self.command("POST", "/goog/cdp/execute", &json!({"cmd": command, "params": params})).await
+    }
+
     /// Console errors and policy violations since the last call.
     pub(crate) async fn complaints(&self) -> Vec<String> {
         let entries = self.command("POST", "/se/log", &json!({"type": "browser"})).await;

@@ -18,6 +18,7 @@ use attache_protocol::{
     wire::{
         account::{Account, AccountRequest},
         channel::{PeerRole, Transport},
+        host_session::HostSession,
         input_request::{CreateInputRequest, InputAnswer},
         key::Role,
         pairing::AttachRequest,
@@ -269,6 +270,26 @@ impl ConsoleDevice {
         self.hub.heartbeat(&self.principal, request).await.unwrap();
     }
 
+    /// The id of its agent.
+    pub(crate) fn agent_id(&self) -> String {
+        self.agent.clone()
+    }
+
+    /// Reports the sessions of its host: ids and titles, newest first.
+    pub(crate) async fn keep_sessions(&self, kept: &[(&str, &str)]) {
+        let session = |(id, title): &(&str, &str)| HostSession {
+            session_id: (*id).to_owned(),
+            title: (*title).to_owned(),
+            updated_at: self.hub.now(),
+            folder: "/home/ada/site".to_owned(),
+            command: format!("cd /home/ada/site && claude --resume {id}"),
+            conversation_id: None,
+        };
+        let host_sessions = kept.iter().map(session).collect();
+        let request = HeartbeatRequest { host_sessions, ..HeartbeatRequest::default() };
+        self.hub.heartbeat(&self.principal, request).await.unwrap();
+    }
+
     /// Claims the next run of the agent.
     pub(crate) async fn claim(&self) -> RunId {
         self.claim_whole().await.task_run_id
@@ -318,6 +339,7 @@ impl ConsoleDevice {
         let (runtime, agent) = (runtimes[0].runtime_id, &self.agent);
         let channel = NewChannel {
             id: self.hub.env().channel_id(),
+            node: None,
             transport: Transport::Websocket,
             peer_role: PeerRole::RemoteRuntime,
             account_ref: format!("agent:{agent}"),

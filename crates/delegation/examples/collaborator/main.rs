@@ -18,7 +18,7 @@ mod server;
 use std::{io::BufReader, path::PathBuf, process::ExitCode, sync::Arc};
 
 use attache_delegation::collaborator::{
-    Collaborator, GuardCommand, HubTunnelDialer, Options, SlotScheduler, run_guard,
+    Collaborator, DirectDialGuard, GuardCommand, HubTunnelDialer, Options, SlotScheduler, run_guard,
 };
 use attache_protocol::env::Env;
 
@@ -47,6 +47,7 @@ async fn serve(listen: &str, root: PathBuf) -> std::io::Result<()> {
         audit: Arc::new(server::PrintingAudit),
         scheduler: Arc::new(SlotScheduler::new(2)),
         tunnels: Arc::new(HubTunnelDialer::of("http://127.0.0.1", &[], None)),
+        direct: DirectDialGuard::of("http://127.0.0.1", &[]),
         guard: GuardCommand { program: std::env::current_exe()?, args: vec!["mount-guard".into()] },
         env: Env::system(),
     });

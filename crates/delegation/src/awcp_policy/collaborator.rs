@@ -28,6 +28,8 @@ pub struct CollaboratorSection {
     pub delegators: Vec<String>,
     /// Further hubs whose tunnels are accepted even at private addresses. The agent's own hub always is.
     pub tunnel_hosts: Vec<String>,
+    /// Hosts that may be connected to although they are this machine, link-local, or a metadata service.
+    pub dial_hosts: Vec<String>,
     pub sandbox: SandboxSection,
 }
 
@@ -56,6 +58,7 @@ impl Default for CollaboratorSection {
             access_modes: vec![AccessMode::Ro, AccessMode::Rw],
             delegators: vec!["*".to_owned()],
             tunnel_hosts: Vec::new(),
+            dial_hosts: Vec::new(),
             sandbox: SandboxSection::default(),
         }
     }
@@ -101,7 +104,7 @@ impl CollaboratorSection {
                 return wrong(format!("`{name}` is not a caller"), name, fix);
             }
         }
-        for host in &self.tunnel_hosts {
+        for host in self.tunnel_hosts.iter().chain(&self.dial_hosts) {
             if host.parse::<EgressRule>().is_err() {
                 let fix = "Use a host name, an address, or a range such as 10.20.0.0/16.";
                 return wrong(format!("`{host}` is not a host"), host, fix);
@@ -158,7 +161,7 @@ mod tests {
         let all = read(
             "[collaborator]\nenabled = true\nmount_roots = [\"~/m\", \"/srv/m\"]\nmount_transports = [\"sync\"]\nrequires_empty_dir = false\n\
              max_ttl_seconds = 60\naccess_modes = [\"ro\"]\ndelegators = [\"user:ann\", \"agent:*\"]\n\
-             tunnel_hosts = [\"10.0.0.0/8\"]\n[collaborator.sandbox]\ncwd_only = true\n",
+             tunnel_hosts = [\"10.0.0.0/8\"]\ndial_hosts = [\"127.0.0.1\"]\n[collaborator.sandbox]\ncwd_only = true\n",
         )
         .unwrap();
         let expected = CollaboratorSection {
@@ -170,6 +173,7 @@ mod tests {
             access_modes: vec![AccessMode::Ro],
             delegators: vec!["user:ann".to_owned(), "agent:*".to_owned()],
             tunnel_hosts: vec!["10.0.0.0/8".to_owned()],
+            dial_hosts: vec!["127.0.0.1".to_owned()],
             sandbox: SandboxSection { cwd_only: Some(true), ..SandboxSection::default() },
         };
         assert_eq!(all, expected);

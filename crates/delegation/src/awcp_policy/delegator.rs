@@ -38,6 +38,10 @@ pub struct DelegatorSection {
     pub keep_originals_days: u64,
     /// When the originals of all leases take more than this, the oldest are removed first.
     pub keep_originals_bytes: u64,
+    /// The copy of a staged delegation is removed after this many days, with the changes that aren't applied. A notice comes before.
+    pub keep_staged_days: u64,
+    /// The size of all copies together. A delegation whose copy doesn't fit fails.
+    pub max_staged_bytes: u64,
 }
 
 /// An agent that folders can be delegated to.
@@ -119,6 +123,8 @@ impl Default for DelegatorSection {
             git: GitPolicySection::default(),
             keep_originals_days: 30,
             keep_originals_bytes: 20 << 30,
+            keep_staged_days: 30,
+            max_staged_bytes: 20 << 30,
         }
     }
 }

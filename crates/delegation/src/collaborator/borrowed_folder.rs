@@ -11,7 +11,8 @@ use attache_protocol::{
     },
 };
 use attache_workspace::mount::{
-    self, LostChange, MountHandle, MountPoint, MountRequest, MountSummary, MountTransport, PortForward, UnmountReason,
+    self, LostChange, MountError, MountHandle, MountPoint, MountRequest, MountSummary, MountTransport, PortForward,
+    UnmountReason,
 };
 use tokio::time::Instant;
 
@@ -71,6 +72,9 @@ pub enum LeaseEnd {
 const READ_ONLY: &str = "ro";
 /// How long the final check that the host still serves the folder can take.
 const FINAL_REFRESH_TIMEOUT: Duration = Duration::from_secs(30);
+/// The same whatever is there: a host must not learn which addresses of this network answer, and how.
+const NOT_CONNECTED: &str = "the remote can't connect to the address in START, or what is there doesn't have the key in START; \
+                             its owner finds the reason in the runtime's log, and can allow addresses with `dial_hosts`";
 /// The guard unmounts a moment after the runtime would have.
 const GUARD_UNMOUNT_DELAY: Duration = Duration::from_secs(2);
 
@@ -143,7 +147,14 @@ impl BorrowedFolder {
         };
         let (host, port) = match &forward {
             Some(forward) => (forward.address().ip().to_string(), forward.address().port()),
-            None => (endpoint.host, endpoint.port),
+            None => match options.direct.resolve(&endpoint.host).await {
+                // Resolved once: the name could lead elsewhere a moment later.
+                Some(address) => (address.to_string(), endpoint.port),
+                None => {
+                    tracing::warn!(host = %endpoint.host, "START names a host that this machine doesn't connect to");
+                    return Err(failed(AwcpErrorCode::MountFailed, NOT_CONNECTED.to_owned()));
+                }
+            },
         };
         let requested =
             start.mount.mount_options.and_then(|options| options.parse::<Vec<String>>().ok()).unwrap_or_default();
@@ -178,7 +189,14 @@ impl BorrowedFolder {
                 tracing::info!(%error, "the lease expired before the folder was mounted");
                 return failed(AwcpErrorCode::Expired, "the lease expired before the folder was mounted".to_owned());
             }
-            AwcpError { hint: error.hint(), ..failed(error.code(), error.to_string()) }
+            let text = match &error {
+                MountError::Unreachable(_) | MountError::OtherHost(_) if forward.is_none() => {
+                    tracing::warn!(%error, "the host of a delegated folder can't be reached");
+                    NOT_CONNECTED.to_owned()
+                }
+                error => error.to_string(),
+            };
+            AwcpError { hint: error.hint(), ..failed(error.code(), text) }
         })?;
         self.role.record(&self.key, |entry| entry, "mount");
         self.mounted = Some(BorrowedMount { mounted, _forward: forward, _permit: permit });

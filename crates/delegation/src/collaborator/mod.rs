@@ -8,6 +8,7 @@
 
 mod audit;
 mod borrowed_folder;
+mod direct_dial;
 mod policy;
 mod role;
 mod schedule;
@@ -17,6 +18,7 @@ mod tunnel;
 pub use attache_workspace::mount::{GuardCommand, MissingProgram, MountPoint, MountPointError, missing, run_guard};
 pub use audit::{CollaboratorAuditEntry, CollaboratorAuditFile, CollaboratorAuditSink};
 pub use borrowed_folder::{BorrowedFolder, LeaseEnd, WorkDone};
+pub use direct_dial::DirectDialGuard;
 pub use policy::{AdvertisedLimits, CollaboratorPolicy, CollaboratorPolicyFile, DelegationConsent};
 pub use role::{Collaborator, HostMessageOutcome, Options, PendingOutcome, RemoteWalls};
 pub use schedule::{CollaboratorScheduler, SchedulerPermit, SlotScheduler};

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 
 use super::{
     BorrowedFolder, CollaboratorAuditEntry, CollaboratorAuditSink, CollaboratorPolicy, CollaboratorScheduler,
-    TunnelDialer,
+    DirectDialGuard, TunnelDialer,
 };
 
 pub struct Options {
@@ -35,6 +35,8 @@ pub struct Options {
     pub audit: Arc<dyn CollaboratorAuditSink>,
     pub scheduler: Arc<dyn CollaboratorScheduler>,
     pub tunnels: Arc<dyn TunnelDialer>,
+    /// The hosts that it connects to without a tunnel.
+    pub direct: DirectDialGuard,
     /// The command that starts the process which owns a mount.
     pub guard: GuardCommand,
     pub env: Env,

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use attache_protocol::{
     Code, DelegationId,
-    wire::delegation::{AcceptRequest, DaemonHealth, DelegateRequest, DelegationDiff, DelegationList, RevertRequest},
+    wire::delegation::{
+        AcceptRequest, ApplyRequest, DaemonHealth, DelegateRequest, DelegationDiff, DelegationList, DiscardRequest,
+        RevertRequest,
+    },
 };
 use axum::{
     Router,
@@ -48,6 +51,8 @@ pub(super) fn router(service: DelegatorService) -> Router {
         .route("/v1/delegations/{id}/revert", post(revert))
         .route("/v1/delegations/{id}/review", get(review))
         .route("/v1/delegations/{id}/accept", post(accept))
+        .route("/v1/delegations/{id}/apply", post(apply))
+        .route("/v1/delegations/{id}/discard", post(discard))
         .route("/v1/sessions/{id}", get(session))
         .route("/v1/sessions/{id}/cancel", post(cancel_session))
         .fallback(no_route)
@@ -114,6 +119,16 @@ async fn review(
 async fn accept(State(service): State<DelegatorService>, Path(id): Path<String>, body: Bytes) -> DaemonApiResult {
     let request: AcceptRequest = read(&body)?;
     Ok(json(&service.accept(delegation(&id)?, request).await?))
+}
+
+async fn apply(State(service): State<DelegatorService>, Path(id): Path<String>, body: Bytes) -> DaemonApiResult {
+    let request: ApplyRequest = if body.is_empty() { ApplyRequest::default() } else { read(&body)? };
+    Ok(json(&service.apply(delegation(&id)?, request).await?))
+}
+
+async fn discard(State(service): State<DelegatorService>, Path(id): Path<String>, body: Bytes) -> DaemonApiResult {
+    let request: DiscardRequest = if body.is_empty() { DiscardRequest::default() } else { read(&body)? };
+    Ok(json(&service.discard(delegation(&id)?, request).await?))
 }
 
 async fn session(

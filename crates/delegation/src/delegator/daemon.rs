@@ -50,7 +50,8 @@ impl DelegationDaemon {
         let service = DelegatorService::new(options, records, exports);
         recover::recover(&service).await?;
         publish::catch_up(&service, &unpublished).await;
-        service.prune();
+        service.keep_pruning();
+        service.0.archives.sweep();
         let socket_path = home.join(SOCKET);
         let socket = DaemonSocket::bind(&socket_path)?;
         Ok(Self { service, socket, socket_path, ssh, _lock: lock })

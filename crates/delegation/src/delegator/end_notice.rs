@@ -5,7 +5,7 @@ use std::time::Duration;
 use attache_protocol::{DelegationId, wire::awcp::AwcpErrorCode};
 use tokio::task::JoinHandle;
 
-use super::{peer::RemoteConversation, service::DelegatorService};
+use super::{conversation::LeaseConversation, service::DelegatorService};
 
 /// How long to keep trying.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(120);
@@ -14,7 +14,7 @@ const NOTIFY_TIMEOUT: Duration = Duration::from_secs(120);
 pub(super) fn notify_end(
     service: &DelegatorService,
     id: DelegationId,
-    mut conversation: RemoteConversation,
+    mut conversation: LeaseConversation,
     code: AwcpErrorCode,
     reason: String,
 ) -> JoinHandle<()> {

@@ -58,6 +58,8 @@ pub(super) struct ExportRequest<'a> {
     pub(super) client_key: Option<String>,
     /// The remote's mount point.
     pub(super) seen_at: PathBuf,
+    /// The owner's folder, if this is a copy of it.
+    pub(super) copy_of: Option<PathBuf>,
 }
 
 /// A folder that is being served, until it is revoked or dropped.
@@ -119,6 +121,7 @@ impl ExportServer {
             rules: request.rules,
             quota,
             seen_at,
+            copy_of: request.copy_of,
             ..export::ExportTerms::new(request.terms.access_mode)
         };
         let failed = Arc::<Mutex<FailedChanges>>::default();

@@ -11,6 +11,8 @@ use super::{DelegatorRefusal, Options, policy::DelegationAdmission, route, servi
 #[derive(Debug, Clone)]
 pub(super) struct DelegationKeys {
     pub(super) peer: PeerCredentials,
+    /// The same, for a peer that expects it in a message.
+    pub(super) peer_key: Option<Secret<String>>,
     /// The hub that provides the tunnel and shows the delegation, if any.
     pub(super) hub: Option<HubClientOptions>,
 }
@@ -41,7 +43,8 @@ impl DelegationKeys {
             // Without a key, the hub can't be used.
             Some((_, None)) | None => None,
         };
-        Ok(Self { peer: peer.map_or_else(PeerCredentials::none, PeerCredentials::key), hub })
+        let peer_key = peer.clone();
+        Ok(Self { peer: peer.map_or_else(PeerCredentials::none, PeerCredentials::key), peer_key, hub })
     }
 }
 

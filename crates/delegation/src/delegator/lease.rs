@@ -7,7 +7,8 @@ use attache_protocol::{
     rules::delegation::{DelegationCommand, DelegationEffect, DelegationRefusal, DelegationState, DelegationStatus},
     wire::{
         awcp::{
-            self, AwcpErrorCode, AwcpInvite, AwcpTask, LeaseOffer, LeaseRequirements, OfferedWorkspace, TransportChoice,
+            self, ARCHIVE, AwcpErrorCode, AwcpInvite, AwcpTask, LeaseOffer, LeaseRequirements, OfferedWorkspace,
+            TransportChoice,
         },
         delegation::{DelegateRequest, DelegationFailure, DelegationOutcome},
     },
@@ -16,17 +17,21 @@ use tokio::{sync::oneshot, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    conversation::LeaseConversation,
     end::{DelegationEnd, local, no_key},
     end_notice,
     export::{self, ActiveExport, ExportRequest},
     keyring::DelegationKeys,
-    peer::{RemoteConversation, RemoteEvent},
+    peer::{RemoteConversation, RemoteEvent, guard_for},
     policy::DelegationAdmission,
-    publish, report,
+    publish,
+    records::StagedFolders,
+    report,
     route::{self, ExportRoute},
     service::{DelegatorService, blocking},
-    tunnel,
+    staging, tunnel,
 };
+use crate::compat::conversation::{CompatConversation, CompatTerms};
 
 pub(super) struct LeaseTask {
     service: DelegatorService,
@@ -36,7 +41,9 @@ pub(super) struct LeaseTask {
     keys: DelegationKeys,
     state: DelegationState,
     cancel: CancellationToken,
-    conversation: RemoteConversation,
+    conversation: LeaseConversation,
+    /// Opens once the folder has what the remote shall see.
+    gate: Option<oneshot::Receiver<()>>,
     export: Option<ActiveExport>,
     baseline: Option<JoinHandle<()>>,
     log: usize,
@@ -80,11 +87,18 @@ impl LeaseTask {
             state,
             cancel,
             conversation,
+            gate: None,
             export: None,
             baseline: None,
             log: 0,
             local_fault: None,
         }
+    }
+
+    /// Exports the folder only after this.
+    #[must_use]
+    pub(super) fn gated(self, gate: Option<oneshot::Receiver<()>>) -> Self {
+        Self { gate, ..self }
     }
 
     pub(super) async fn run(mut self, go: oneshot::Receiver<()>) {
@@ -111,11 +125,13 @@ impl LeaseTask {
             _ = go => {}
         }
         self.state = self.state.released(self.service.env().now());
-        let route = route::choose(
-            &self.admitted.peer,
-            self.admitted.hub.as_ref().map(|(hub, _)| hub.as_str()),
-            self.service.0.exports.address,
-        );
+        let (hub, listening) =
+            (self.admitted.hub.as_ref().map(|(hub, _)| hub.as_str()), self.service.0.exports.address);
+        let route = match self.request.awcp_compat {
+            // What the remote gets is packed on this machine.
+            true => Ok(route::to_this_machine(listening)),
+            false => route::choose(&self.admitted.peer, hub, listening),
+        };
         let route = route.map_err(DelegationEnd::local_failure)?;
         loop {
             let (service, id) = (self.service.clone(), self.id);
@@ -230,11 +246,16 @@ impl LeaseTask {
             shown.access_mode = terms.access_mode;
             shown.ttl_seconds = terms.ttl.as_secs();
             shown.remote_mount_point = Some(accept.remote_mount.mount_point.clone());
-            shown.transport = Some(transport.to_owned());
+            shown.transport = Some(if self.request.awcp_compat { ARCHIVE } else { transport }.to_owned());
             (shown.sandbox, shown.sandbox_proof) = (sandbox, proof);
             shown.waits_for = None;
         });
         service.persist(id).await;
+        if let Some(gate) = self.gate.take()
+            && self.or_ended(gate).await?.is_err()
+        {
+            return Err(DelegationEnd::local_failure(local("the folder was never filled".to_owned())));
+        }
         if let Some(baseline) = self.baseline.take() {
             let _ = self.or_ended(baseline).await?;
         }
@@ -282,27 +303,47 @@ impl LeaseTask {
     ) -> Result<ActiveExport, Box<DelegationEnd>> {
         let (service, id, admitted, request) =
             (self.service.clone(), self.id, self.admitted.clone(), self.request.clone());
-        let terms = self.state.terms;
+        let (terms, is_staged) = (self.state.terms, request.staged);
+        if is_staged {
+            service.set_waits_for(id, Some("the copy of the folder".to_owned()));
+        }
+        let (cancel, deadline, env) = (self.cancel.clone(), self.state.deadline, service.env().clone());
         let opening = blocking(move || {
-            if let Err(error) = service.0.records.link_folder(id, &admitted.folder) {
+            let staged = if is_staged {
+                let go_on = || !cancel.is_cancelled() && env.now() < deadline;
+                Some(staging::make(&service, id, &admitted, &request, &go_on)?)
+            } else {
+                None
+            };
+            let (folder, before, copy_of) = match staged {
+                Some(StagedFolders { copy, base }) => (copy, base, Some(admitted.folder.clone())),
+                None => (admitted.folder.clone(), service.before(id), None),
+            };
+            if let Err(error) = service.0.records.link_folder(id, &folder) {
                 tracing::warn!(delegation.id = %id, %error, "failed to create the link to the folder");
             }
             let export = ExportRequest {
                 delegation: id,
-                folder: &admitted.folder,
-                before: &service.before(id),
+                folder: &folder,
+                before: &before,
                 terms,
                 rules: export::rules(&admitted, &request),
                 limits: &admitted.export,
                 client_key,
                 seen_at,
+                copy_of,
             };
             service.0.exports.open(export, service.0.options.audit.clone())
         });
         let opened = self.or_ended(opening).await?;
-        opened
+        let opened = opened
             .map_err(|refused| DelegationEnd::local_failure(local(refused.message)))?
-            .map_err(DelegationEnd::local_failure)
+            .map_err(DelegationEnd::local_failure)?;
+        if is_staged {
+            self.service.set_waits_for(id, None);
+            self.service.set_apart(id);
+        }
+        Ok(opened)
     }
 
     async fn end(mut self, mut end: Box<DelegationEnd>) {
@@ -449,7 +490,7 @@ fn open_conversation(
     request: &DelegateRequest,
     admitted: &DelegationAdmission,
     keys: &DelegationKeys,
-) -> RemoteConversation {
+) -> LeaseConversation {
     // Git is optional: a remote with git can commit in the folder, one without it can still work.
     let needs_git = admitted.folder.join(".git").exists().then(|| Json::of("optional"));
     let invite = AwcpInvite {
@@ -464,7 +505,20 @@ fn open_conversation(
         },
     };
     let (env, pace) = (service.env().clone(), service.0.options.pace);
-    RemoteConversation::new(&invite, id, &admitted.peer, keys.peer.clone(), admitted.terms, env, pace)
+    if request.awcp_compat {
+        let terms = CompatTerms {
+            url: admitted.peer.url.clone(),
+            guard: guard_for(&admitted.peer.url).pinned(admitted.peer.pin),
+            credential: keys.peer_key.clone(),
+            copies: service.0.options.copies.clone(),
+            folders: service.0.archives.clone(),
+            env,
+            pace,
+        };
+        return LeaseConversation::Compat(Box::new(CompatConversation::new(&invite, id, terms)));
+    }
+    let (peer, credentials, terms) = (&admitted.peer, keys.peer.clone(), admitted.terms);
+    LeaseConversation::A2a(Box::new(RemoteConversation::new(&invite, id, peer, credentials, terms, env, pace)))
 }
 
 /// The conversation of a delegation that was live when an earlier daemon died.
@@ -475,7 +529,7 @@ pub(super) fn resumed(
     admitted: &DelegationAdmission,
     keys: &DelegationKeys,
     task: Option<String>,
-) -> RemoteConversation {
+) -> LeaseConversation {
     open_conversation(service, id, request, admitted, keys).resumed(task)
 }
 

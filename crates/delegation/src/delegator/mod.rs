@@ -7,6 +7,7 @@
 
 mod api;
 mod audit;
+mod conversation;
 mod daemon;
 mod end;
 mod end_notice;
@@ -27,19 +28,24 @@ mod route;
 mod service;
 mod session;
 mod socket;
+mod staging;
 mod tunnel;
 mod undo;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use attache_protocol::{Secret, env::Env};
+use attache_workspace::mount::GuardCommand;
 
 pub use audit::{DelegatorAuditEntry, DelegatorAuditFiles, DelegatorAuditSink};
 pub use daemon::{DelegationDaemon, SOCKET};
 pub use peer::PeerTimings;
-pub use policy::{DelegationAdmission, DelegatorPolicy, DelegatorPolicyFile, HubKeys, OriginalsRetention};
+pub(crate) use peer::{FIRST_CONTACT_TIMEOUT, RemoteEvent};
+pub use policy::{
+    DelegationAdmission, DelegatorPolicy, DelegatorPolicyFile, HubKeys, OriginalsRetention, StagingLimits,
+};
 pub use queue::{ConcurrencyLimits, DelegatorScheduler, FairScheduler, FolderClaim, QueueDecision};
-pub use records::originals_folder;
+pub use records::{StagedFolders, originals_folder, staged_folders};
 pub use refusal::DelegatorRefusal;
 pub use service::DelegatorService;
 pub use socket::MAX_SOCKET_PATH;
@@ -62,6 +68,8 @@ pub struct Options {
     /// The program that shows desktop notifications, if there is one.
     pub desktop: Option<PathBuf>,
     pub pace: PeerTimings,
+    /// The program that owns a copy of a folder which goes to a peer as an archive. Without it, none does.
+    pub copies: Option<GuardCommand>,
     pub env: Env,
 }
 
@@ -85,6 +93,7 @@ impl Options {
             keys: Arc::new(NoHubKeys),
             desktop: None,
             pace: PeerTimings::default(),
+            copies: None,
             env: Env::system(),
             home,
         }

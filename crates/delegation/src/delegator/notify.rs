@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::Stdio, time::Duration};
 
 use attache_protocol::{
-    Json,
+    Json, Timestamp,
     rules::delegation::DelegationStatus,
     wire::delegation::{Delegation, DelegationSession},
 };
@@ -42,11 +42,19 @@ pub(super) fn all_done(service: &DelegatorService, session: DelegationSession) {
     );
     if let Some(program) = options.desktop.clone() {
         let text = summary(&ended);
-        service.0.tasks.spawn(show(program, text));
+        service.0.tasks.spawn(show(program, "Delegations have ended", text));
     }
     if let Some(url) = options.policy.webhook() {
         let body = body(&session.session_id, &ended);
         service.0.tasks.spawn(post(url, body));
+    }
+}
+
+/// Tells the owner, on the desktop, that changes are removed unless they are applied.
+pub(super) fn copy_expires(service: &DelegatorService, delegation: &Delegation, until: Timestamp) {
+    if let Some(program) = service.0.options.desktop.clone() {
+        let text = format!("{}: its changes aren't applied, and are removed after {until}", delegation.description);
+        service.0.tasks.spawn(show(program, "A copy will be removed", text));
     }
 }
 
@@ -94,9 +102,9 @@ async fn post(url: String, body: String) {
 }
 
 /// The text is a separate argument, never part of a command line.
-async fn show(program: PathBuf, text: String) {
+async fn show(program: PathBuf, title: &'static str, text: String) {
     let mut command = tokio::process::Command::new(program);
-    command.args(["--app-name=attache", "--", "Delegations have ended"]).arg(text);
+    command.args(["--app-name=attache", "--", title]).arg(text);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
     let shown = async { command.status().await };
     if let Err(error) =

@@ -35,6 +35,32 @@ pub trait DelegatorPolicy: Send + Sync + fmt::Debug {
     fn retention(&self) -> OriginalsRetention {
         OriginalsRetention::default()
     }
+
+    /// How large the copies of staged delegations may be, and how long they are kept.
+    fn staging(&self) -> StagingLimits {
+        StagingLimits::default()
+    }
+}
+
+/// The limits of the copies of staged delegations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StagingLimits {
+    /// How long a copy is kept after the end of its delegation while something isn't applied.
+    pub age: Duration,
+    /// The size of all copies together. Beyond it, no new one is made.
+    pub bytes: u64,
+}
+
+impl Default for StagingLimits {
+    fn default() -> Self {
+        Self::of(&Rules::default())
+    }
+}
+
+impl StagingLimits {
+    const fn of(rules: &Rules) -> Self {
+        Self { age: Duration::from_secs(rules.keep_staged_days.saturating_mul(86_400)), bytes: rules.max_staged_bytes }
+    }
 }
 
 /// The age and total size up to which originals are kept.
@@ -152,6 +178,10 @@ impl DelegatorPolicy for DelegatorPolicyFile {
         self.file
             .read()
             .map_or_else(|_| OriginalsRetention::default(), |policy| OriginalsRetention::of(&policy.delegator))
+    }
+
+    fn staging(&self) -> StagingLimits {
+        self.file.read().map_or_else(|_| StagingLimits::default(), |policy| StagingLimits::of(&policy.delegator))
     }
 }
 

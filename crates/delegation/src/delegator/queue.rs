@@ -1,8 +1,12 @@
-//! The queue: limits per peer and in total, and no two leases on one folder unless both are read-only.
+//! The queue: limits per peer and in total, and no two leases that work in one folder unless both are read-only.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+};
 
-use attache_protocol::{DelegationId, wire::awcp::AccessMode};
+use attache_protocol::{DelegationId, rules::staging::FolderUse};
 
 /// Decides which delegation starts next.
 pub trait DelegatorScheduler: Send + Sync + fmt::Debug {
@@ -11,7 +15,7 @@ pub trait DelegatorScheduler: Send + Sync + fmt::Debug {
     -> Vec<QueueDecision>;
 }
 
-/// The folder and access mode that a delegation holds or waits for.
+/// The folder that a delegation holds or waits for, and what it does there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FolderClaim {
     pub delegation: DelegationId,
@@ -19,7 +23,7 @@ pub struct FolderClaim {
     pub peer: String,
     /// Canonical: symbolic links are resolved.
     pub folder: PathBuf,
-    pub access_mode: AccessMode,
+    pub folder_use: FolderUse,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +48,11 @@ pub struct FairScheduler;
 impl FolderClaim {
     /// Nested folders conflict like equal ones.
     fn excludes(&self, other: &Self) -> bool {
-        let both_read = self.access_mode == AccessMode::Ro && other.access_mode == AccessMode::Ro;
-        !both_read && (self.folder.starts_with(&other.folder) || other.folder.starts_with(&self.folder))
+        self.folder_use.excludes(other.folder_use) && self.overlaps(&other.folder)
+    }
+
+    pub(super) fn overlaps(&self, folder: &Path) -> bool {
+        self.folder.starts_with(folder) || folder.starts_with(&self.folder)
     }
 }
 
@@ -94,9 +101,9 @@ impl DelegatorScheduler for FairScheduler {
 mod tests {
     use super::*;
 
-    fn claim(number: u128, peer: &str, folder: &str, access_mode: AccessMode) -> FolderClaim {
+    fn claim(number: u128, peer: &str, folder: &str, folder_use: FolderUse) -> FolderClaim {
         let delegation = format!("dlg_{number:032x}").parse().unwrap();
-        FolderClaim { delegation, peer: peer.to_owned(), folder: folder.into(), access_mode }
+        FolderClaim { delegation, peer: peer.to_owned(), folder: folder.into(), folder_use }
     }
 
     fn go(running: &[FolderClaim], waiting: &[FolderClaim]) -> Vec<bool> {
@@ -104,14 +111,14 @@ mod tests {
         verdicts.iter().map(|verdict| *verdict == QueueDecision::Go).collect()
     }
 
-    use AccessMode::{Ro, Rw};
+    use FolderUse::{Apart, Copies, Reads as Ro, Writes as Rw};
 
     #[test]
     fn readers_share_a_folder_and_writers_do_not() {
         for (held, wanted, goes) in [(Ro, Ro, true), (Ro, Rw, false), (Rw, Ro, false), (Rw, Rw, false)] {
             for folder in ["/a", "/a/b", "/"] {
                 let running = [claim(1, "p", "/a", held)];
-                assert_eq!(go(&running, &[claim(2, "q", folder, wanted)]), [goes], "{held} {wanted} {folder}");
+                assert_eq!(go(&running, &[claim(2, "q", folder, wanted)]), [goes], "{held:?} {wanted:?} {folder}");
             }
             assert_eq!(go(&[claim(1, "p", "/a", held)], &[claim(2, "q", "/ab", wanted)]), [true]);
         }
@@ -122,6 +129,21 @@ mod tests {
         let running = [claim(1, "p", "/a", Ro)];
         let waiting = [claim(2, "q", "/a", Rw), claim(3, "r", "/a", Ro), claim(4, "s", "/b", Rw)];
         assert_eq!(go(&running, &waiting), [false, false, true]);
+    }
+
+    #[test]
+    fn copies_are_made_together_and_worked_in_beside_anything() {
+        for (held, wanted, goes) in [
+            (Copies, Copies, true),
+            (Copies, Ro, true),
+            (Copies, Rw, false),
+            (Rw, Copies, false),
+            (Apart, Rw, true),
+            (Apart, Copies, true),
+        ] {
+            let running = [claim(1, "p", "/a", held)];
+            assert_eq!(go(&running, &[claim(2, "q", "/a/b", wanted)]), [goes], "{held:?} {wanted:?}");
+        }
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! The records of delegations below `$AWCP_HOME`: private files that are replaced atomically.
 
 use std::{
-    fs,
+    fs, io,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
 };
 
-use attache_os::path_error::{private_folder, replace};
+use attache_os::{
+    path_error::{private_folder, replace},
+    removal,
+};
 use attache_protocol::{
     DelegationId, Timestamp,
     env::Env,
@@ -42,10 +45,31 @@ struct DelegationMetaTask<'a> {
     prompt: &'a str,
 }
 
+/// The copy that a staged delegation works in, and the originals of what it changed there.
+#[derive(Debug, Clone)]
+pub struct StagedFolders {
+    pub copy: PathBuf,
+    pub base: PathBuf,
+}
+
+/// Where a copy is made.
+#[derive(Debug)]
+pub(super) struct StagingPlace {
+    pub(super) folder: PathBuf,
+    /// Until it is complete.
+    pub(super) copying: PathBuf,
+    pub(super) files: PathBuf,
+}
+
 const DIFF: &str = "changes.diff";
 const ACCEPTED: &str = "accepted.json";
 const FOLDERS: &str = "delegations";
 const BEFORE: &str = "before";
+const STAGED: &str = "staged";
+/// What the copy is called while it is removed, so that half of one is never taken for a copy.
+const STAGED_REMOVED: &str = "staged-removed";
+/// Exists while changes are applied.
+const APPLYING: &str = "applying";
 /// Exists once the originals were removed.
 const PRUNED: &str = "originals-removed";
 /// Exists until the hub knows how the delegation ended.
@@ -54,6 +78,14 @@ const UNPUBLISHED: &str = "unpublished";
 /// Where a daemon with this home keeps the originals of changed files.
 pub fn originals_folder(home: &Path, delegation: DelegationId) -> PathBuf {
     home.join(FOLDERS).join(delegation.to_string()).join(BEFORE)
+}
+
+/// Where a daemon with this home keeps the copy of a staged delegation. `None` if there is none.
+pub fn staged_folders(home: &Path, delegation: DelegationId) -> Option<StagedFolders> {
+    let folder = home.join(FOLDERS).join(delegation.to_string()).join(STAGED);
+    // Reports take no path that leads through a link.
+    let copy = folder.join("files").canonicalize().ok()?;
+    Some(StagedFolders { copy, base: folder.join("base") })
 }
 
 // === impl DelegationRecords ===
@@ -73,6 +105,46 @@ impl DelegationRecords {
 
     pub(super) fn originals(&self, delegation: DelegationId) -> PathBuf {
         originals_folder(&self.home, delegation)
+    }
+
+    pub(super) fn staging_place(&self, delegation: DelegationId) -> StagingPlace {
+        let folder = self.folder(delegation).join(STAGED);
+        StagingPlace { copying: folder.join("copying"), files: folder.join("files"), folder }
+    }
+
+    /// The complete copy of a staged delegation.
+    pub(super) fn staged(&self, delegation: DelegationId) -> Option<StagedFolders> {
+        staged_folders(&self.home, delegation)
+    }
+
+    pub(super) fn remove_staged(&self, delegation: DelegationId) {
+        let removed = self.folder(delegation).join(STAGED_REMOVED);
+        if fs::rename(self.folder(delegation).join(STAGED), &removed).is_ok() {
+            self.clear_removed(delegation);
+        }
+    }
+
+    /// Removes what is left of a removed copy.
+    pub(super) fn clear_removed(&self, delegation: DelegationId) {
+        let removed = self.folder(delegation).join(STAGED_REMOVED);
+        if removed.exists()
+            && let Err(error) = removal::remove(&removed)
+        {
+            tracing::warn!(delegation.id = %delegation, %error, "failed to remove a copy; the next daemon tries again");
+        }
+    }
+
+    pub(super) fn mark_applying(&self, delegation: DelegationId) -> Result<(), Error> {
+        Ok(replace(&self.folder(delegation).join(APPLYING), b"", &self.env)?)
+    }
+
+    pub(super) fn mark_applied(&self, delegation: DelegationId) {
+        let _ = fs::remove_file(self.folder(delegation).join(APPLYING));
+    }
+
+    /// Whether a daemon was killed while it applied changes.
+    pub(super) fn is_applying(&self, delegation: DelegationId) -> bool {
+        self.folder(delegation).join(APPLYING).exists()
     }
 
     fn export(&self, delegation: DelegationId) -> PathBuf {
@@ -145,6 +217,17 @@ impl DelegationRecords {
                     tracing::info!(delegation.id = %id, bytes = size, "removed the originals of an old delegation");
                 }
                 Err(error) => tracing::warn!(delegation.id = %id, %error, "failed to remove old originals"),
+            }
+        }
+    }
+
+    /// Removes a delegation with everything that was recorded about it.
+    pub(super) fn remove(&self, delegation: DelegationId) {
+        for folder in [self.export(delegation), self.folder(delegation)] {
+            if let Err(error) = removal::remove(&folder)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                tracing::warn!(delegation.id = %delegation, %error, "failed to remove the record of a delegation");
             }
         }
     }

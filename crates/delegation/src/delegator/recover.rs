@@ -16,6 +16,7 @@ use super::{
     policy::DelegationAdmission,
     publish, report,
     service::{DelegatorService, blocking},
+    staging,
 };
 use crate::Error;
 
@@ -28,7 +29,15 @@ pub(super) async fn recover(service: &DelegatorService) -> Result<(), Error> {
         if !delegation.status.has_ended() {
             lost.push(delegation.clone());
         }
-        service.remember(delegation);
+        let is_staged = delegation.staged.is_some();
+        service.remember(delegation.clone());
+        if is_staged {
+            let recovering = service.clone();
+            let done = blocking(move || staging::recover(&recovering, &delegation)).await;
+            if let Err(error) = done {
+                tracing::warn!(error = error.message, "failed to recover a copy");
+            }
+        }
     }
     for session in lost.iter().filter_map(|delegation| delegation.session_id.as_deref().map(|id| (id, delegation))) {
         service.0.sessions.begin(session.0, session.1.delegation_id);
@@ -84,7 +93,7 @@ async fn unshare(service: &DelegatorService, id: DelegationId) {
 }
 
 /// Uses the current policy, which decides the key for the remote. A peer that is no longer listed isn't contacted.
-fn admitted(
+pub(super) fn admitted(
     service: &DelegatorService,
     request: &DelegateRequest,
     delegation: &Delegation,

@@ -6,7 +6,7 @@ use attache_protocol::{
     rules::delegation::DelegationStatus,
     wire::{
         awcp::AccessMode,
-        delegation::{DelegateRequest, DelegationOutcome, FolderChanges},
+        delegation::{DelegateRequest, Delegation, DelegationOutcome, FolderChanges},
     },
 };
 use attache_workspace::{
@@ -20,9 +20,12 @@ use attache_workspace::{
 use super::{
     export, notify,
     policy::DelegationAdmission,
+    recover,
     service::{DelegatorService, blocking},
+    staging,
     undo::MAX_DIFF,
 };
+
 /// Stored with the records: the repository that contained the folder before it was exported.
 const REPOSITORY: &str = "git-repository";
 /// There only while something is committed.
@@ -83,18 +86,26 @@ fn commit(
     id: DelegationId,
     admitted: &DelegationAdmission,
     request: &DelegateRequest,
-    record: &LeaseRecord,
+    paths: &[Vec<u8>],
 ) {
     let saved = std::fs::read(service.0.records.folder(id).join(REPOSITORY));
     let Some(repository) = saved.ok().and_then(|saved| GitRepository::from_bytes(&saved)) else { return };
     snapshot(service, id, admitted, request, &repository, "after");
     if admitted.git.auto_commit {
-        let paths: Vec<Vec<u8>> = record.paths().map(<[u8]>::to_vec).collect();
         let scratch = service.0.records.folder(id).join(SCRATCH);
         let message = format!("{}\n\nBy {} ({id})", request.description, admitted.peer.url);
-        if let Err(error) = repository.commit(&paths, &message, &scratch, service.env().now()) {
+        if let Err(error) = repository.commit(paths, &message, &scratch, service.env().now()) {
             tracing::warn!(delegation.id = %id, %error, "failed to commit the remote's changes");
         }
+    }
+}
+
+/// Commits what was applied of a staged delegation, on the current terms of the policy. Blocking.
+pub(super) fn commit_applied(service: &DelegatorService, shown: &Delegation, paths: &[Vec<u8>]) {
+    let id = shown.delegation_id;
+    let Some(request) = service.0.records.request(id) else { return };
+    if let Some(admitted) = recover::admitted(service, &request, shown) {
+        commit(service, id, &admitted, &request, paths);
     }
 }
 
@@ -126,6 +137,10 @@ pub(super) async fn end(
     ended.waits_for = None;
     ended.result = Some(result.clone());
     ended.changes = changes.await.ok().flatten();
+    if ended.staged.is_some() {
+        let (settler, shown, now) = (service.clone(), ended.clone(), service.env().now());
+        ended.staged = blocking(move || staging::settle(&settler, &shown, now)).await.unwrap_or(ended.staged);
+    }
     ended.revision += 1;
     // Written to disk before it is shown, so that a crash can't undo what callers have seen.
     let (records, written, request) = (service.0.records.clone(), ended.clone(), request.cloned());
@@ -160,7 +175,13 @@ fn changes(
     folder: &std::path::Path,
     for_git: Option<(DelegationAdmission, DelegateRequest)>,
 ) -> Option<FolderChanges> {
-    let before = service.before(id);
+    let staged = service.0.records.staged(id);
+    // Nothing is in the folder yet.
+    let for_git = for_git.filter(|_| staged.is_none());
+    let (folder, before) = match &staged {
+        Some(staged) => (&*staged.copy, staged.base.clone()),
+        None => (folder, service.before(id)),
+    };
     if !before.exists() {
         // Read-only: nothing can have changed.
         return Some(FolderChanges::default());
@@ -177,7 +198,8 @@ fn changes(
     match loaded {
         Ok((record, changes)) => {
             if let Some((admitted, request)) = for_git.filter(|_| !changes.changed_paths.is_empty()) {
-                commit(service, id, &admitted, &request, &record);
+                let paths: Vec<Vec<u8>> = record.paths().map(<[u8]>::to_vec).collect();
+                commit(service, id, &admitted, &request, &paths);
             }
             Some(changes)
         }

@@ -1,10 +1,11 @@
 //! The review of a lease's changes: what a person still has to look at, and what they accepted.
 
 use attache_protocol::{
-    Code, DelegationId,
-    wire::delegation::{AcceptRequest, AcceptResult, DelegationReview},
+    DelegationId,
+    rules::staging::FolderUse,
+    wire::delegation::{AcceptRequest, AcceptResult, ApplyRequest, DelegationReview},
 };
-use attache_workspace::report;
+use attache_workspace::{report, staging};
 
 use super::{
     DelegatorRefusal,
@@ -19,11 +20,13 @@ impl DelegatorService {
         delegation: DelegationId,
         path: Option<String>,
     ) -> Result<DelegationReview, DelegatorRefusal> {
-        if !self.get(delegation)?.status.has_ended() {
-            let message = format!("the folder is delegated: {delegation} has not ended");
-            return Err(DelegatorRefusal::new(Code::StillLent, message, Code::StillLent.hint()));
-        }
-        let (folder, before) = self.folder_with_originals(delegation)?;
+        self.check_ended(delegation)?;
+        let shown = self.get(delegation)?;
+        let staged = self.0.records.staged(delegation);
+        let (folder, before) = match &staged {
+            Some(staged) => (staged.copy.clone(), staged.base.clone()),
+            None => self.folder_with_originals(delegation)?,
+        };
         let records = self.0.records.clone();
         blocking(move || {
             let Some(record) = record(&before)? else { return Ok(DelegationReview::default()) };
@@ -32,19 +35,29 @@ impl DelegatorService {
                 None => report::review(&folder, &record, &accepted),
                 Some(path) => report::review_file(&folder, &record, &path, &accepted).map(|file| vec![file]),
             };
-            Ok(DelegationReview { files: files.map_err(|error| refused(delegation, &error))? })
+            let mut files = files.map_err(|error| refused(delegation, &error))?;
+            if staged.is_some() {
+                let marked =
+                    staging::mark_changed_in_folder(&folder, &record, shown.workspace_dir.as_ref(), &mut files);
+                marked.map_err(|error| refused(delegation, &error))?;
+            }
+            Ok(DelegationReview { files })
         })
         .await?
     }
 
-    /// Marks changes as accepted, in the state that the person saw. The originals stay.
+    /// Marks changes as accepted, in the state that the person saw. The originals stay. Those of a staged delegation are applied.
     pub async fn accept(
         &self,
         delegation: DelegationId,
         request: AcceptRequest,
     ) -> Result<AcceptResult, DelegatorRefusal> {
+        if self.0.records.staged(delegation).is_some() {
+            self.apply(delegation, ApplyRequest { files: request.files, ..ApplyRequest::default() }).await?;
+            return Ok(AcceptResult { accepted: self.accepted(delegation).await? });
+        }
         // The folder isn't delegated or reverted meanwhile.
-        let lock = self.hold(delegation)?;
+        let lock = self.hold(delegation, FolderUse::Writes)?;
         let (folder, before) = self.folder_with_originals(delegation)?;
         let records = self.0.records.clone();
         let accepted = blocking(move || {
@@ -67,7 +80,7 @@ impl DelegatorService {
 
     /// The paths that are as a person accepted them.
     pub async fn accepted(&self, delegation: DelegationId) -> Result<Vec<String>, DelegatorRefusal> {
-        let folder = self.get(delegation)?.workspace_dir;
+        let (folder, _) = self.place_of_changes(&self.get(delegation)?);
         let records = self.0.records.clone();
         blocking(move || {
             let accepted = records.accepted(delegation);
@@ -75,7 +88,7 @@ impl DelegatorService {
                 return Vec::new();
             }
             // A folder that is gone has nothing that was accepted.
-            report::accepted(folder.as_ref(), &accepted).unwrap_or_default()
+            report::accepted(&folder, &accepted).unwrap_or_default()
         })
         .await
     }

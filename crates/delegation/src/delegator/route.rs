@@ -51,6 +51,16 @@ pub(super) fn choose(
     }
 }
 
+/// A client on this machine reaches it there.
+pub(super) fn to_this_machine(listening: SocketAddr) -> ExportRoute {
+    let host = match listening.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => "127.0.0.1".to_owned(),
+        IpAddr::V6(ip) if ip.is_unspecified() => "::1".to_owned(),
+        ip => ip.to_string(),
+    };
+    ExportRoute::Direct { host, port: listening.port() }
+}
+
 fn direct(peer: &TrustedPeer, listening: SocketAddr) -> ExportRoute {
     if let Some((host, port)) = peer.advertise.as_deref().and_then(host_port) {
         return ExportRoute::Direct { host, port };

@@ -12,8 +12,11 @@ use std::{
 use attache_protocol::{
     Code, DelegationId,
     env::Env,
-    rules::delegation::DelegationState,
-    wire::delegation::{DelegateRequest, Delegation, DelegationSession},
+    rules::{delegation::DelegationState, staging::FolderUse},
+    wire::{
+        awcp::AccessMode,
+        delegation::{DelegateRequest, Delegation, DelegationSession},
+    },
 };
 use tokio::sync::{oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -28,8 +31,9 @@ use super::{
     queue::{FolderClaim, QueueDecision},
     records::DelegationRecords,
     session::SessionTracker,
+    staging,
 };
-use crate::Error;
+use crate::{Error, compat::ExchangeFolders};
 
 /// Clones share the same state.
 #[derive(Debug, Clone)]
@@ -41,6 +45,8 @@ pub(super) struct DelegatorShared {
     pub(super) records: DelegationRecords,
     pub(super) exports: ExportServer,
     pub(super) sessions: SessionTracker,
+    /// Copies for peers that get archives.
+    pub(super) archives: ExchangeFolders,
     /// Owns every lease task and every background notification.
     pub(super) tasks: TaskTracker,
     pub(super) stop: CancellationToken,
@@ -66,12 +72,15 @@ struct LiveDelegation {
 const MAX_LIVE: usize = 1000;
 /// How long a cancellation waits for the delegation to end before it is answered.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
+const PRUNE_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 // === impl DelegatorService ===
 
 impl DelegatorService {
     pub(super) fn new(options: Options, records: DelegationRecords, exports: ExportServer) -> Self {
+        let archives = ExchangeFolders::at(&options.home);
         Self(Arc::new(DelegatorShared {
+            archives,
             options,
             records,
             exports,
@@ -82,19 +91,13 @@ impl DelegatorService {
         }))
     }
 
-    pub(super) fn env(&self) -> &Env {
+    pub(crate) fn env(&self) -> &Env {
         &self.0.options.env
     }
 
     /// Accepts a request and returns immediately. The delegation runs in the background.
     pub async fn delegate(&self, request: DelegateRequest) -> Result<Delegation, DelegatorRefusal> {
-        if self.0.stop.is_cancelled() {
-            return Err(DelegatorRefusal::new(Code::Draining, "the daemon is stopping", "Try again in a moment."));
-        }
-        if self.live() >= MAX_LIVE {
-            let hint = "Wait for some to end, or cancel some.";
-            return Err(DelegatorRefusal::new(Code::Overloaded, "too many delegations are in progress", hint));
-        }
+        self.check_capacity()?;
         let (policy, home, checked) = (self.0.options.policy.clone(), self.0.options.home.clone(), request.clone());
         let keys = self.0.options.keys.clone();
         let admitted = blocking(move || {
@@ -103,6 +106,44 @@ impl DelegatorService {
             export::check(&home, &admitted, &checked).map(|()| admitted)
         });
         let admitted = admitted.await??;
+        self.begin(request, admitted, None).await
+    }
+
+    /// Delegates a folder that was made for this one delegation, which the caller has admitted. It is exported when `gate`
+    /// opens, so that it can be filled on the agreed terms.
+    pub(crate) async fn delegate_made(
+        &self,
+        request: DelegateRequest,
+        admitted: DelegationAdmission,
+        gate: oneshot::Receiver<()>,
+    ) -> Result<Delegation, DelegatorRefusal> {
+        self.check_capacity()?;
+        self.begin(request, admitted, Some(gate)).await
+    }
+
+    fn check_capacity(&self) -> Result<(), DelegatorRefusal> {
+        if self.0.stop.is_cancelled() {
+            return Err(DelegatorRefusal::new(Code::Draining, "the daemon is stopping", "Try again in a moment."));
+        }
+        if self.live() >= MAX_LIVE {
+            let hint = "Wait for some to end, or cancel some.";
+            return Err(DelegatorRefusal::new(Code::Overloaded, "too many delegations are in progress", hint));
+        }
+        Ok(())
+    }
+
+    async fn begin(
+        &self,
+        request: DelegateRequest,
+        admitted: DelegationAdmission,
+        gate: Option<oneshot::Receiver<()>>,
+    ) -> Result<Delegation, DelegatorRefusal> {
+        if request.staged && request.awcp_compat {
+            return Err(staging::archived());
+        }
+        if request.staged && admitted.terms.access_mode == AccessMode::Ro {
+            return Err(staging::read_only());
+        }
         let now = self.env().now();
         let delegation_id = DelegationId::from_uuid(self.env().uuid());
         let state = DelegationState::new(admitted.terms, now);
@@ -118,7 +159,7 @@ impl DelegatorService {
             delegation: delegation_id,
             peer: admitted.peer.url.clone(),
             folder: admitted.folder.clone(),
-            access_mode: admitted.terms.access_mode,
+            folder_use: if request.staged { FolderUse::Copies } else { FolderUse::direct(admitted.terms.access_mode) },
         };
         let cancel = self.0.stop.child_token();
         let (go, released) = oneshot::channel();
@@ -135,7 +176,7 @@ impl DelegatorService {
         }
         self.note(delegation_id, "create", Some(&delegation.peer_url));
         let lease = LeaseTask::new(self.clone(), delegation_id, request, admitted, credentials, state, cancel);
-        self.0.tasks.spawn(lease.run(released));
+        self.0.tasks.spawn(lease.gated(gate).run(released));
         self.schedule();
         Ok(delegation)
     }
@@ -201,6 +242,16 @@ impl DelegatorService {
         cancelled
     }
 
+    /// Waits until the service stops.
+    pub(crate) async fn stopped(&self) {
+        self.0.stop.cancelled().await;
+    }
+
+    /// Runs work that the service waits for when it stops.
+    pub(crate) fn own(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.0.tasks.spawn(work);
+    }
+
     pub fn live(&self) -> usize {
         self.entries().values().filter(|entry| entry.live.is_some()).count()
     }
@@ -256,8 +307,18 @@ impl DelegatorService {
 
     /// The terms are agreed. If they are read-only, others can share the folder from now on.
     pub(super) fn agree(&self, delegation: DelegationId, terms: attache_protocol::rules::delegation::LeaseTerms) {
+        if let Some(live) = self.entries().get_mut(&delegation).and_then(|entry| entry.live.as_mut())
+            && live.claim.folder_use != FolderUse::Copies
+        {
+            live.claim.folder_use = FolderUse::direct(terms.access_mode);
+        }
+        self.schedule();
+    }
+
+    /// The remote works in a copy from now on, so nobody has to wait for it.
+    pub(super) fn set_apart(&self, delegation: DelegationId) {
         if let Some(live) = self.entries().get_mut(&delegation).and_then(|entry| entry.live.as_mut()) {
-            live.claim.access_mode = terms.access_mode;
+            live.claim.folder_use = FolderUse::Apart;
         }
         self.schedule();
     }
@@ -265,11 +326,45 @@ impl DelegatorService {
     /// Removes the originals of delegations that ended long ago, in the background.
     pub(super) fn prune(&self) {
         let shown: Vec<Delegation> = self.entries().values().map(|entry| entry.shown.borrow().clone()).collect();
-        let mut ended: Vec<_> = shown.iter().filter_map(|one| Some((one.delegation_id, one.ended_at?))).collect();
+        // What was applied of a copy can be reverted at least as long as the rest can be applied.
+        let is_waiting = |one: &&Delegation| one.staged.as_ref().is_some_and(|staged| staged.unapplied > 0);
+        let settled = shown.iter().filter(|one| !is_waiting(one));
+        let mut ended: Vec<_> = settled.filter_map(|one| Some((one.delegation_id, one.ended_at?))).collect();
         ended.sort_by_key(|(_, at)| *at);
         let (records, policy, now) = (self.0.records.clone(), self.0.options.policy.clone(), self.env().now());
         // A revert holds a lock on its folder, and reports it if the originals are gone by then.
-        self.0.tasks.spawn_blocking(move || records.prune(&ended, policy.retention(), now));
+        let service = self.clone();
+        self.0.tasks.spawn_blocking(move || {
+            records.prune(&ended, policy.retention(), now);
+            service.prune_copies();
+        });
+    }
+
+    /// Prunes from time to time, until the daemon stops.
+    pub(super) fn keep_pruning(&self) {
+        let service = self.clone();
+        self.0.tasks.spawn(async move {
+            loop {
+                service.prune();
+                tokio::select! {
+                    () = service.0.stop.cancelled() => return,
+                    () = tokio::time::sleep(PRUNE_INTERVAL) => {}
+                }
+            }
+        });
+    }
+
+    /// Removes everything that is known of a delegation that has ended. Blocking.
+    pub(crate) fn forget(&self, delegation: DelegationId) {
+        let entry = {
+            let mut entries = self.entries();
+            if entries.get(&delegation).is_some_and(|entry| entry.live.is_some()) {
+                return;
+            }
+            entries.remove(&delegation)
+        };
+        drop(entry);
+        self.0.records.remove(delegation);
     }
 
     /// It has ended: releases the folder and the slot it held.

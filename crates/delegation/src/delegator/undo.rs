@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 
 use attache_protocol::{
     Code, DelegationId,
-    wire::delegation::{FolderChanges, HunkSelection, RevertRequest, RevertResult},
+    rules::staging::FolderUse,
+    wire::delegation::{Delegation, RevertRequest, RevertResult},
 };
 use attache_workspace::{
     export::{LeaseRecord, from_shown},
     report::{self, AcceptedStates, IN_REPOSITORY, NOT_SHOWN, REVIEW_FIRST},
+    staging,
 };
 
 use super::{
@@ -23,8 +25,9 @@ const AS_IT_IS_NOW: &str = "# The state at the end of the lease is unknown; this
 impl DelegatorService {
     /// A unified diff of the changes so far, or of all changes once the lease has ended.
     pub async fn diff(&self, delegation: DelegationId) -> Result<String, DelegatorRefusal> {
-        let (folder, before) = self.folder_and_originals(delegation)?;
-        let has_ended = self.get(delegation)?.status.has_ended();
+        let shown = self.get(delegation)?;
+        let (folder, before) = self.place_of_changes(&shown);
+        let has_ended = shown.status.has_ended();
         let records = self.0.records.clone();
         blocking(move || {
             if let Some(saved) = records.diff(delegation).filter(|_| has_ended) {
@@ -44,7 +47,7 @@ impl DelegatorService {
         delegation: DelegationId,
         request: RevertRequest,
     ) -> Result<RevertResult, DelegatorRefusal> {
-        let lock = self.hold(delegation)?;
+        let lock = self.hold(delegation, FolderUse::Writes)?;
         let service = self.clone();
         // Runs to completion even if the caller goes away.
         let reverting = self.0.tasks.spawn(async move {
@@ -67,30 +70,61 @@ impl DelegatorService {
         request: RevertRequest,
     ) -> Result<RevertResult, DelegatorRefusal> {
         let (folder, before) = self.folder_with_originals(delegation)?;
-        let records = self.0.records.clone();
+        let (service, is_staged) = (self.clone(), self.0.records.staged(delegation).is_some());
         let (reverted, changes) = blocking(move || {
-            let Some(old) = record(&before)? else { return Ok((RevertResult::default(), FolderChanges::default())) };
+            let Some(old) = record(&before)? else { return Ok((RevertResult::default(), None)) };
             let reverted = report::revert(&folder, &old, &request).map_err(|error| refused(delegation, &error))?;
+            if is_staged {
+                // What was applied is still in the copy.
+                let noted = staging::note_reverted(&folder, &before, &reverted.restored);
+                noted.map_err(|error| unreported(&error))?;
+                service.unmark_applied(delegation, &reverted.restored)?;
+                return Ok((reverted, None));
+            }
             // A discarded hunk changes what the lease left.
             let record = record(&before)?.unwrap_or(old);
             let remaining = report::changes(&folder, &record).map_err(|error| unreported(&error))?;
-            if let Some(diff) = records.diff(delegation) {
-                // Nothing if nothing is left of its change.
-                let file_of = |selection: &HunkSelection| {
-                    report::review_file(&folder, &record, &selection.path, &AcceptedStates::default()).ok()
-                };
-                let part = request.hunks.as_ref().and_then(file_of).and_then(|file| file.patch).map(|patch| patch.text);
-                let diff = report::split_renames(&diff, &record, &reverted.restored);
-                records.save_diff(delegation, &replace_parts(&diff, &reverted.restored, part.as_deref()))?;
-            }
-            Ok::<_, DelegatorRefusal>((reverted, remaining))
+            let hunk_of = request.hunks.as_ref().map(|selection| selection.path.as_str());
+            service.edit_diff(delegation, &folder, &record, &reverted.restored, hunk_of)?;
+            Ok::<_, DelegatorRefusal>((reverted, Some(remaining)))
         })
         .await??;
+        if is_staged {
+            self.note(delegation, "revert", Some(&format!("{} restored", reverted.restored.len())));
+            self.resettle(delegation).await;
+            return Ok(reverted);
+        }
         self.note(delegation, "revert", Some(&format!("{} restored", reverted.restored.len())));
         self.0.options.audit.close(delegation);
-        self.show(delegation, |shown| shown.changes = Some(changes));
+        self.show(delegation, |shown| shown.changes = Some(changes.unwrap_or_default()));
         self.persist(delegation).await;
         Ok(reverted)
+    }
+
+    /// Takes what was restored out of the saved diff. Blocking. If hunks of a file were restored, the rest of its change takes the
+    /// place of the change.
+    pub(super) fn edit_diff(
+        &self,
+        delegation: DelegationId,
+        folder: &Path,
+        record: &LeaseRecord,
+        restored: &[String],
+        hunk_of: Option<&str>,
+    ) -> Result<(), DelegatorRefusal> {
+        let Some(diff) = self.0.records.diff(delegation) else { return Ok(()) };
+        // Nothing if nothing is left of its change.
+        let file_of = |path: &str| report::review_file(folder, record, path, &AcceptedStates::default()).ok();
+        let part = hunk_of.and_then(file_of).and_then(|file| file.patch).map(|patch| patch.text);
+        let diff = report::split_renames(&diff, record, restored);
+        Ok(self.0.records.save_diff(delegation, &replace_parts(&diff, restored, part.as_deref()))?)
+    }
+
+    /// Where the remote's changes are, and the originals of what it changed: the folder, or the copy of a staged delegation.
+    pub(super) fn place_of_changes(&self, shown: &Delegation) -> (PathBuf, PathBuf) {
+        match self.0.records.staged(shown.delegation_id).filter(|_| shown.staged.is_some()) {
+            Some(staged) => (staged.copy, staged.base),
+            None => (PathBuf::from(&shown.workspace_dir), self.before(shown.delegation_id)),
+        }
     }
 
     /// Refused if the originals were removed.

@@ -1,7 +1,7 @@
 //! The channels connected to this hub, when they were last heard, and the tools of their engines.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -10,11 +10,14 @@ use std::{
 };
 
 use attache_protocol::{Actor, ChannelId, Json};
-use attache_store::record::channel::ChannelRecord;
+use attache_store::record::{
+    channel::{ChannelConnection, ChannelRecord},
+    shared_value::{SharedValue, SharedValueKind, SharedValueLimit},
+};
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::{response::FrameRefusal, tools::ChannelTools};
-use crate::{Error, Handle};
+use crate::{Error, Handle, Principal, error::about};
 
 const GATES: usize = 32;
 /// Engines whose compiled tools are cached, and the memory for all of them. The least recently used are evicted and
@@ -25,6 +28,8 @@ const MAX_COMPILED_BYTES: usize = 64 << 20;
 const SCHEMAS_AT_ONCE: usize = 2;
 /// HTTP callers whose registered tools are remembered. The oldest are evicted and must register again.
 const MAX_REGISTERED: usize = 10_000;
+/// How long nodes remember a registration.
+const KEEP_REGISTERED: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long the frames of an ended stream can be read again.
 const KEEP_FINISHED: Duration = Duration::from_secs(600);
 /// How many channels are reported to the store at once.
@@ -37,11 +42,11 @@ pub(crate) struct LiveChannels {
     numbers: AtomicU64,
     /// Serializes taking over and closing a channel.
     gates: [tokio::sync::Mutex<()>; GATES],
-    heard: Mutex<HashSet<ChannelId>>,
+    heard: Mutex<HashMap<ChannelId, ChannelConnection>>,
     compiled: Mutex<VecDeque<(ChannelId, Arc<ChannelTools>)>>,
     schemas: Semaphore,
     registered: Mutex<VecDeque<(Actor, ChannelId)>>,
-    finished: Mutex<VecDeque<(Instant, ChannelId)>>,
+    finished: Mutex<VecDeque<(Instant, ChannelConnection)>>,
 }
 
 // === impl LiveChannels ===
@@ -71,8 +76,8 @@ impl LiveChannels {
         is_own
     }
 
-    pub(super) fn mark_seen(&self, channel: ChannelId) {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).insert(channel);
+    pub(super) fn mark_seen(&self, connection: ChannelConnection) {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).insert(connection.channel, connection);
     }
 
     /// Whether a peer's tools compile. They are compiled again for the first call, because most are never called.
@@ -121,8 +126,7 @@ impl LiveChannels {
         }
     }
 
-    /// Over HTTP, a caller registers once and calls later.
-    pub(crate) fn register(&self, actor: Actor, channel: ChannelId) {
+    fn register(&self, actor: Actor, channel: ChannelId) {
         let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
         registered.retain(|(known, _)| *known != actor);
         if registered.len() >= MAX_REGISTERED {
@@ -131,25 +135,62 @@ impl LiveChannels {
         registered.push_back((actor, channel));
     }
 
-    pub(crate) fn registered(&self, actor: &Actor) -> Option<ChannelId> {
+    fn registered(&self, actor: &Actor) -> Option<ChannelId> {
         let registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
         registered.iter().find(|(known, _)| known == actor).map(|(_, channel)| *channel)
     }
 
     /// The channel's only run was streamed to its end. Its frames are removed later.
-    pub(crate) fn finish(&self, channel: ChannelId) {
-        self.finished.lock().unwrap_or_else(PoisonError::into_inner).push_back((Instant::now(), channel));
+    pub(crate) fn finish(&self, connection: ChannelConnection) {
+        self.finished.lock().unwrap_or_else(PoisonError::into_inner).push_back((Instant::now(), connection));
     }
 
-    fn forgettable(&self) -> Vec<ChannelId> {
+    fn forgettable(&self) -> Vec<ChannelConnection> {
         let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
         let due = finished.iter().take_while(|(at, _)| at.elapsed() >= KEEP_FINISHED).count();
-        finished.drain(..due).map(|(_, channel)| channel).collect()
+        finished.drain(..due).map(|(_, connection)| connection).collect()
     }
 
-    fn take_seen(&self) -> Vec<ChannelId> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).drain().collect()
+    fn take_seen(&self) -> Vec<ChannelConnection> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).drain().map(|(_, connection)| connection).collect()
     }
+}
+
+// === impl Handle ===
+
+impl Handle {
+    /// Over HTTP, a caller registers once and calls later, perhaps at another node.
+    pub(crate) async fn register_tools(&self, by: &Principal, channel: ChannelId) -> Result<(), Error> {
+        if self.local_node().is_none() {
+            self.live_channels().register(by.actor(), channel);
+            return Ok(());
+        }
+        let value = SharedValue {
+            kind: SharedValueKind::RegisteredTools,
+            name: registration_name(by),
+            tenant: by.tenant,
+            holder: by.actor().to_string(),
+            value: channel.to_string().into_bytes(),
+            expires_at: self.now().plus(KEEP_REGISTERED),
+        };
+        self.store().keep_value(value, SharedValueLimit::None, self.now()).await.map_err(about("channel"))?;
+        Ok(())
+    }
+
+    /// The channel with the tools that the caller registered last.
+    pub(crate) async fn registered_tools(&self, by: &Principal) -> Result<Option<ChannelId>, Error> {
+        if self.local_node().is_none() {
+            return Ok(self.live_channels().registered(&by.actor()));
+        }
+        let found =
+            self.store().shared_value(SharedValueKind::RegisteredTools, &registration_name(by), self.now()).await;
+        let found = found.map_err(about("channel"))?;
+        Ok(found.and_then(|found| std::str::from_utf8(&found.value).ok()?.parse().ok()))
+    }
+}
+
+fn registration_name(by: &Principal) -> String {
+    format!("{} {}", by.tenant, by.actor())
 }
 
 impl Default for LiveChannels {
@@ -190,9 +231,9 @@ pub(crate) async fn store_seen_channels(hub: Handle) {
                 tracing::debug!(%error, "could not store which channels were heard");
             }
         }
-        for channel in hub.live_channels().forgettable() {
-            if let Err(error) = hub.store().acknowledge(channel, i64::MAX).await {
-                tracing::debug!(channel.id = %channel, %error, "could not remove frames");
+        for connection in hub.live_channels().forgettable() {
+            if let Err(error) = hub.store().acknowledge(connection, i64::MAX).await {
+                tracing::debug!(channel.id = %connection.channel, %error, "could not remove frames");
             }
         }
     }

@@ -129,7 +129,7 @@ impl ChannelSession {
         let Some(open) = self.open.as_mut() else { return };
         open.claim = false;
         let Some((runtime, agent)) = open.worker else { return };
-        match self.hub.claim_next(runtime, Some(open.channel), &open.enforces).await {
+        match self.hub.claim_next(runtime, Some(open.connection()), &open.enforces).await {
             Ok(Some(claimed)) => {
                 open.fresh = Some(Box::new(claimed));
                 open.credits -= 1;
@@ -156,12 +156,15 @@ impl ChannelSession {
         let Some(open) = self.open.as_mut() else { return };
         let Some(run) = open.moved.last().copied() else { return };
         let limit = usize::try_from(MAX_UNSENT_FRAMES).unwrap_or(BATCH);
-        let pushed = self.hub.store().push_events(open.channel, run, i64::MAX, limit).await;
+        let pushed = self.hub.store().push_events(open.connection(), run, i64::MAX, limit).await;
         open.moved.retain(|moved| *moved != run);
         match pushed {
             Ok(_) => open.look = true,
-            // Someone else follows it now.
-            Err(attache_store::Error::NotFound) => self.unfollow(run),
+            // Another channel follows it now, or another connection has this channel.
+            Err(attache_store::Error::NotFound) => {
+                self.unfollow(run);
+                self.check_ownership().await;
+            }
             Err(error) => {
                 tracing::debug!(run.id = %run, %error, "events could not be pushed");
                 self.retry_at = Some(Instant::now() + RETRY_INTERVAL);

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use super::{
     outbox::FollowedRun,
     response::{FrameRefusal, yes},
-    session::{ActionReply, ChannelDialect, ChannelSession, OpenChannel, close_unless_taken_over},
+    session::{ActionReply, ChannelDialect, ChannelSession, OpenChannel, SessionEnd, close_unless_taken_over},
 };
 use crate::{
     Error, Principal,
@@ -86,6 +86,7 @@ impl ChannelSession {
         }
         let new = NewChannel {
             id,
+            node: self.hub.node(),
             transport: self.origin.transport,
             peer_role,
             account_ref: account_ref(by),
@@ -151,6 +152,7 @@ impl ChannelSession {
     ) -> Result<ResumeResponse, FrameRefusal> {
         let resume = channel::ChannelResume {
             channel: id,
+            node: self.hub.node(),
             token,
             fresh: fresh.hash(),
             last_seq,
@@ -275,12 +277,13 @@ impl ChannelSession {
             return;
         }
         let (channel, seq) = (open.channel, open.acked);
-        match self.hub.store().acknowledge(channel, seq).await {
+        match self.hub.store().acknowledge(open.connection(), seq).await {
             Ok(()) => {
                 if let Some(open) = &mut self.open {
                     open.stored = seq;
                 }
             }
+            Err(attache_store::Error::NotFound) => self.end(SessionEnd::Superseded),
             // The frames stay a little longer. The next acknowledgement covers this one.
             Err(error) => tracing::debug!(channel.id = %channel, %error, "an acknowledgement was not stored"),
         }

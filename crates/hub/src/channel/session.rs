@@ -11,7 +11,10 @@ use attache_protocol::{
         run::SandboxLimit,
     },
 };
-use attache_store::{WriteContext, record::ClaimedRunRecord};
+use attache_store::{
+    WriteContext,
+    record::{ClaimedRunRecord, channel::ChannelConnection},
+};
 use tokio::time::Instant;
 
 use super::{
@@ -135,6 +138,14 @@ pub(super) enum ActionReply {
     Later,
 }
 
+// === impl OpenChannel ===
+
+impl OpenChannel {
+    pub(super) const fn connection(&self) -> ChannelConnection {
+        ChannelConnection { channel: self.channel, resume: self.token }
+    }
+}
+
 // === impl ChannelSession ===
 
 impl ChannelSession {
@@ -174,6 +185,10 @@ impl ChannelSession {
 
     pub(crate) fn channel(&self) -> Option<ChannelId> {
         self.open.as_ref().map(|open| open.channel)
+    }
+
+    pub(crate) fn connection(&self) -> Option<ChannelConnection> {
+        self.open.as_ref().map(|open| open.connection())
     }
 
     /// Handles a single frame as a request, whatever its type.
@@ -221,7 +236,7 @@ impl ChannelSession {
         self.heard_at = Instant::now();
         self.asked_at = None;
         if let Some(open) = &self.open {
-            self.hub.live_channels().mark_seen(open.channel);
+            self.hub.live_channels().mark_seen(open.connection());
         }
     }
 
@@ -455,10 +470,13 @@ pub(super) async fn close_unless_taken_over(hub: &Handle, open: &OpenChannel, by
         return false;
     }
     let context = WriteContext::new(by.tenant, by.actor(), hub.now());
-    if let Err(error) = hub.store().close_channel(context, open.channel, reason).await {
-        tracing::warn!(channel.id = %open.channel, %error, "a channel could not be closed");
+    match hub.store().close_connection(context, open.connection(), reason).await {
+        Ok(was_current) => was_current,
+        Err(error) => {
+            tracing::warn!(channel.id = %open.channel, %error, "a channel could not be closed");
+            true
+        }
     }
-    true
 }
 
 impl Drop for ChannelSession {

@@ -4,7 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use attache_protocol::{
     Code, Json, UserId,
-    rules::permission_mode::{CommandPattern, PermissionMode},
+    rules::{command_pattern::CommandPattern, permission_mode::PermissionMode},
     wire::{
         a2a_options::A2aOptions,
         account::{Account, AccountList, AccountRequest, Callers},
@@ -14,7 +14,7 @@ use attache_protocol::{
 };
 use attache_store::{
     WriteContext,
-    record::{AccountPatch, AccountRecord, AgentRef, NewAccount, user::UserRef},
+    record::{AccountPatch, AccountRecord, AgentRef, ArchivedNames, NewAccount, user::UserRef},
 };
 
 use crate::{
@@ -24,6 +24,7 @@ use crate::{
     control::{PageRequest, a2a_options::check_a2a_options, create_run::DURATIONS},
     error::{about, about_list},
     identity::{Action, Permit},
+    visible_page::VisiblePage,
 };
 
 const MAX_TEXT: usize = 64 * 1024;
@@ -54,6 +55,7 @@ impl Handle {
         };
         let request = peer.as_ref().map_or_else(|| request.clone(), |peer| peer.describe(request.clone()));
         let account = NewAccount {
+            archived_names: archived_names(by),
             approvals: request.approvals.map(|policy| Json::of(&policy)),
             id: self.env().agent_id(),
             name: request.name.ok_or_else(|| Error::invalid("name", "is missing"))?,
@@ -91,16 +93,22 @@ impl Handle {
     /// Accounts that are not archived, by name.
     pub async fn accounts(&self, by: &Principal, page: PageRequest) -> Result<AccountList> {
         by.may_all(Action::SeeAgents)?;
-        let page = page.page()?;
-        let failed = about_list("agent", &page);
-        let listed = self.store().accounts(by.tenant, page).await.map_err(failed)?;
-        let (mut reach, mut agent_accounts) = (self.caller_access(by).await?, Vec::new());
-        for account in listed.items {
-            if reach.agent(&account).await? {
-                agent_accounts.push(self.show_account_to(by, account).await?);
+        let (mut reach, mut visible) = (self.caller_access(by).await?, VisiblePage::new(page.page()?));
+        while let Some(asked) = visible.next_read(self, by).await {
+            let failed = about_list("agent", &asked);
+            let listed = self.store().accounts(by.tenant, asked).await.map_err(failed)?;
+            let mut seen = Vec::with_capacity(listed.items.len());
+            for account in &listed.items {
+                seen.push(reach.agent(account).await?);
             }
+            visible.take(listed, &seen);
         }
-        Ok(AccountList { agent_accounts, next_cursor: listed.next })
+        let (accounts, next_cursor) = visible.finish();
+        let mut agent_accounts = Vec::with_capacity(accounts.len());
+        for account in accounts {
+            agent_accounts.push(self.show_account_to(by, account).await?);
+        }
+        Ok(AccountList { agent_accounts, next_cursor })
     }
 
     /// What an agent is told with every task, what is approved in advance, and where its requests are sent is for those who
@@ -167,6 +175,7 @@ impl Handle {
         }
         check_recipients(by, &request, request.callers.unwrap_or(account.callers), owner.unwrap_or(account.owner))?;
         let patch = AccountPatch {
+            archived_names: archived_names(by),
             owner,
             approvals: request.approvals.map(|policy| Json::of(&policy)),
             name: request.name,
@@ -191,7 +200,7 @@ impl Handle {
         self.show_account(updated).await
     }
 
-    /// Revokes the agent's runtime, cancels its live runs and frees its name.
+    /// Revokes the agent's runtime and cancels its live runs. Its name stays with its owner.
     pub async fn archive_account(&self, by: &Principal, agent: &str) -> Result<Account> {
         let permit = by.may(Action::ArchiveAgent)?;
         let agent = self.find_agent(&permit, agent).await?;
@@ -231,8 +240,8 @@ impl Handle {
         Ok(owner.removed_at.is_some())
     }
 
-    /// The name of an archived agent is free, and whoever takes it gets what its owner still sends there. So only its
-    /// owner archives a private agent, unless they have left.
+    /// Owners and admins can take the name of an archived agent, and whoever takes it gets what its owner still sends there. So
+    /// only its owner archives a private agent, unless they have left.
     async fn check_archiving(&self, by: &Principal, agent: &AgentRef) -> Result<()> {
         let account = self.store().account(by.tenant, agent.clone()).await.map_err(about("agent"))?;
         let Some(owner) = account.owner.filter(|_| self.private_work(by).is_kept(&account)) else { return Ok(()) };
@@ -348,6 +357,14 @@ fn check_trusted_commands(commands: &[String]) -> Result<()> {
             .map_err(|error| Error::invalid(&format!("approvals.trusted_commands[{number}]"), &error.to_string()))?;
     }
     Ok(())
+}
+
+/// Owners and admins decide about names of others.
+fn archived_names(by: &Principal) -> ArchivedNames {
+    match by.may_all(Action::GiveAgent) {
+        Ok(_) => ArchivedNames::All,
+        Err(_) => ArchivedNames::Own,
+    }
 }
 
 fn check_request(request: &AccountRequest) -> Result<()> {

@@ -2,7 +2,8 @@
 //! request of the calling run, with the exact text the agent would get.
 //!
 //! An agent that needs approval for each risky step must not get around it by calling another agent. Whether the other
-//! agent asks for approval is declared by its runtime; without a declaration, it counts as not asking.
+//! agent asks for approval is declared by its runtime; without a declaration, it counts as not asking. So does an agent
+//! whose settings approve steps in advance.
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use attache_protocol::{
     json::Members,
     rules::{
         permission::{ApprovalMode, ForwardingCheck, ForwardingReason, PermissionState, PermissionSubject, forwarding},
+        permission_mode::{PermissionMode, of_run},
         run::WorkerRef,
     },
     wire::{
@@ -28,7 +30,10 @@ use crate::{
     Error, Handle, Principal, Result,
     bus::Topic,
     check,
-    control::permission::{ApprovalParties, MAX_INPUT},
+    control::{
+        account::policy_of,
+        permission::{ApprovalParties, MAX_INPUT},
+    },
     error::about,
     identity::PrincipalKind,
     render,
@@ -36,7 +41,7 @@ use crate::{
 };
 
 /// The tool name under which a run calls another agent, followed by the agent's name.
-pub(super) const REMOTE_AGENT: &str = "remote_agent/";
+pub(crate) const REMOTE_AGENT: &str = "remote_agent/";
 
 /// A call to another agent, as shown to the person who approves it.
 #[derive(Debug, Clone)]
@@ -82,7 +87,8 @@ impl Handle {
         key: Option<&str>,
     ) -> Result<Option<CallApproval>> {
         let agent = check::agent_ref("agent_id", &request.agent_id)?;
-        let Some((account, reason)) = self.account_needing_approval(by, agent).await? else { return Ok(None) };
+        let needed = self.account_needing_approval(by, agent, request.permission_mode).await?;
+        let Some((account, reason)) = needed else { return Ok(None) };
         let input = request.input.clone().unwrap_or_else(Json::empty_object);
         let (task, input) = match text_alone(&input) {
             Some(text) => (Json::of(&text), None),
@@ -111,24 +117,25 @@ impl Handle {
         if !matches!(by.who, PrincipalKind::Run { .. }) {
             return Ok(None);
         }
-        let needed = self.account_needing_approval(by, AgentRef::Id(told.agent)).await?;
+        let needed = self.account_needing_approval(by, AgentRef::Id(told.agent), told.spec.permission_mode).await?;
         let Some((account, reason)) = needed else { return Ok(None) };
         let private = reason.is_private();
         let words = AnswerApprovalInput { agent: &account.name, private, task_run_id: told.id, answer: words };
         Ok(Some(CallApproval::new(&account, reason, Json::of(&words), "input", key)))
     }
 
-    /// The agent, and why this caller needs approval to put it to work. `None` if it doesn't.
+    /// The agent, and why this caller needs approval to put it to work in this mode. `None` if it doesn't.
     async fn account_needing_approval(
         &self,
         by: &Principal,
         agent: AgentRef,
+        mode: Option<PermissionMode>,
     ) -> Result<Option<(AccountRecord, ForwardingReason)>> {
         if !matches!(by.who, PrincipalKind::Run { .. }) {
             return Ok(None);
         }
         let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
-        Ok(match forwarding(approval_mode(&account), account.callers) {
+        Ok(match forwarding(approval_mode(&account, mode), account.callers) {
             ForwardingCheck::Free => None,
             ForwardingCheck::NeedsApproval(reason) => Some((account, reason)),
         })
@@ -156,7 +163,7 @@ impl Handle {
             paths: Vec::new(),
             reason: Some(match step.reason {
                 ForwardingReason::NoApprovals => {
-                    format!("`{}` does not ask for approval before it acts. It does what it is told.", step.agent)
+                    format!("`{}` does not ask for approval before each step. It does what it is told.", step.agent)
                 }
                 ForwardingReason::PrivateAgent => {
                     format!(
@@ -239,8 +246,12 @@ impl Handle {
     }
 }
 
-/// Whether an agent asks people for approval itself, as its device declares.
-pub(super) fn approval_mode(account: &AccountRecord) -> ApprovalMode {
+/// Whether an agent asks people for approval itself in a run with this mode, as its device declares and its settings say.
+fn approval_mode(account: &AccountRecord, chosen: Option<PermissionMode>) -> ApprovalMode {
+    let policy = policy_of(account);
+    if of_run(chosen, policy.mode.unwrap_or_default()).trusts() || !policy.trusted_commands.is_empty() {
+        return ApprovalMode::No;
+    }
     let declared = account.runtime.as_ref().and_then(|runtime| runtime.extensions.as_ref());
     let declared: Vec<DeclaredExtension> = declared.and_then(|declared| declared.parse().ok()).unwrap_or_default();
     if declared.iter().any(|extension| extension.uri == ASKS) { ApprovalMode::Yes } else { ApprovalMode::No }

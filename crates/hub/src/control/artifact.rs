@@ -18,6 +18,7 @@ use crate::{
     error::{about, about_list},
     identity::{Action, access::Visibility},
     render,
+    visible_page::VisiblePage,
 };
 
 /// How many artifacts workers may add for one run.
@@ -99,33 +100,36 @@ impl Handle {
     /// The artifact with its bytes.
     pub async fn open_artifact(&self, by: &Principal, artifact: ArtifactId) -> Result<(WorkspaceArtifact, File)> {
         let record = self.visible_artifact(by, artifact).await?;
-        let file = self.blobs().open_file(&record.blake3).await?;
+        let file = self.blobs().open_file(&record.blake3, self.options()).await?;
         Ok((render::artifact(record), file))
     }
 
     /// Newest first.
     pub async fn artifacts(&self, by: &Principal, workspace: WorkspaceId, page: PageRequest) -> Result<ArtifactList> {
         let permit = by.may(Action::SeeArtifacts)?;
-        let page = page.page()?;
+        let mut visible = VisiblePage::new(page.page()?);
         let conversation = workspace.conversation();
         let conversation = self.store().conversation(by.tenant, conversation).await.map_err(about("workspace"))?;
         if !self.private_work(by).sees_conversation(&conversation).await? {
             return Err(Error::not_found("workspace"));
         }
         let is_open = permit.covers_others() || self.has_part_in(&permit, conversation.id, "artifact").await?;
-        let failed = about_list("workspace", &page);
-        let listed = self.store().artifacts(by.tenant, workspace, page).await.map_err(failed)?;
-        let (mut reach, mut artifacts) = (self.caller_access(by).await?, Vec::new());
-        for artifact in listed.items {
-            if shows(reach.artifact(&conversation, &artifact.name).await?, is_open) {
-                artifacts.push(render::artifact(artifact));
+        let mut reach = self.caller_access(by).await?;
+        while let Some(asked) = visible.next_read(self, by).await {
+            let failed = about_list("workspace", &asked);
+            let listed = self.store().artifacts(by.tenant, workspace, asked).await.map_err(failed)?;
+            let mut seen = Vec::with_capacity(listed.items.len());
+            for artifact in &listed.items {
+                seen.push(shows(reach.artifact(&conversation, &artifact.name).await?, is_open));
             }
+            visible.take(listed, &seen);
         }
+        let (artifacts, next_cursor) = visible.finish();
         // A workspace does not exist for a caller who can't see anything in it.
         if !is_open && artifacts.is_empty() && reach.conversation(&conversation).await? != Visibility::Yes {
             return Err(Error::not_found("workspace"));
         }
-        Ok(ArtifactList { artifacts, next_cursor: listed.next })
+        Ok(ArtifactList { artifacts: artifacts.into_iter().map(render::artifact).collect(), next_cursor })
     }
 
     async fn visible_artifact(&self, by: &Principal, artifact: ArtifactId) -> Result<record::ArtifactRecord> {

@@ -45,6 +45,7 @@ impl Handle {
             sandbox: request.sandbox,
             fallback_agent_id: request.fallback_agent_id.take(),
             permission_mode: request.permission_mode,
+            worktree: request.worktree,
             conversation_id: request.conversation_id,
             priority: request.priority,
             timeout_ms: request.timeout_ms,

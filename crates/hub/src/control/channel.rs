@@ -18,6 +18,7 @@ use crate::{
     error::{about, about_list},
     identity::{Action, Permit, PrincipalKind, access::CallerAccess},
     render,
+    visible_page::VisiblePage,
 };
 
 /// Filters for channels. All given members must match.
@@ -32,21 +33,24 @@ impl Handle {
     /// Newest first. An agent sees the channels over which it works or calls.
     pub async fn channels(&self, by: &Principal, query: ChannelQuery, page: PageRequest) -> Result<ChannelList> {
         let permit = by.may(Action::SeeChannels)?;
-        let page = page.page()?;
+        let mut visible = VisiblePage::new(page.page()?);
         let agent = match query.agent {
             Some(agent) => Some(self.resolve_agent(by, &agent).await?),
             None => None,
         };
         let filter = ChannelFilter { connected: query.connected, agent };
-        let failed = about_list("channel", &page);
-        let listed = self.store().channels(by.tenant, filter, page).await.map_err(failed)?;
-        let (mut reach, mut channels) = (self.caller_access(by).await?, Vec::new());
-        for channel in listed.items {
-            if covers(&permit, &channel) && shows(&mut reach, &channel).await? {
-                channels.push(render::channel(channel));
+        let mut reach = self.caller_access(by).await?;
+        while let Some(asked) = visible.next_read(self, by).await {
+            let failed = about_list("channel", &asked);
+            let listed = self.store().channels(by.tenant, filter.clone(), asked).await.map_err(failed)?;
+            let mut seen = Vec::with_capacity(listed.items.len());
+            for channel in &listed.items {
+                seen.push(covers(&permit, channel) && shows(&mut reach, channel).await?);
             }
+            visible.take(listed, &seen);
         }
-        Ok(ChannelList { channels, next_cursor: listed.next })
+        let (channels, next_cursor) = visible.finish();
+        Ok(ChannelList { channels: channels.into_iter().map(render::channel).collect(), next_cursor })
     }
 
     /// A channel that the caller registered itself. `None` when there is none, or it is someone else's.

@@ -11,10 +11,11 @@ use attache_store::record::NewConversation;
 
 use crate::{
     Handle, Principal, Result, check,
-    control::{PageRequest, route::AgentSelector, run_mode::stated_mode},
+    control::{PageRequest, host_session::SessionToContinue, route::AgentSelector, run_mode::stated_mode},
     error::{about, about_list},
     identity::{Action, Permit},
     render,
+    visible_page::VisiblePage,
 };
 
 pub(crate) const MAX_METADATA: usize = 64 * 1024;
@@ -33,12 +34,22 @@ impl Handle {
             check::object("metadata", metadata, MAX_METADATA)?;
             stated_mode(metadata)?;
         }
+        let session = self.session_to_continue(&permit, &request).await?;
+        if let Some(conversation) = session.as_ref().and_then(SessionToContinue::conversation) {
+            return self.conversation(by, conversation).await;
+        }
         let agent = match request.agent_type.as_deref() {
             Some(agent) => self.private_target(&permit, agent).await?,
             None => None,
         };
         let id = self.env().conversation_id();
-        let new = NewConversation { id, title: request.title, metadata: request.metadata, agent };
+        let (title, metadata) = match &session {
+            Some(session) => {
+                (request.title.or_else(|| session.title()), Some(session.added_to(request.metadata.as_ref())))
+            }
+            None => (request.title, request.metadata),
+        };
+        let new = NewConversation { id, title, metadata, agent };
         let created = self.store().create_conversation(self.context(by), new).await;
         created.map(render::conversation).map_err(about("conversation"))
     }
@@ -62,15 +73,20 @@ impl Handle {
     /// Conversations that were created explicitly, newest first.
     pub async fn conversations(&self, by: &Principal, page: PageRequest) -> Result<ConversationList> {
         by.may_all(Action::ListConversations)?;
-        let page = page.page()?;
-        let failed = about_list("conversation", &page);
-        let listed = self.store().conversations(by.tenant, page).await.map_err(failed)?;
-        let (mut reach, mut conversations) = (self.private_work(by), Vec::new());
-        for conversation in listed.items {
-            if reach.sees_conversation(&conversation).await? {
-                conversations.push(render::conversation(conversation));
+        let (mut reach, mut visible) = (self.private_work(by), VisiblePage::new(page.page()?));
+        while let Some(asked) = visible.next_read(self, by).await {
+            let failed = about_list("conversation", &asked);
+            let listed = self.store().conversations(by.tenant, asked).await.map_err(failed)?;
+            let mut seen = Vec::with_capacity(listed.items.len());
+            for conversation in &listed.items {
+                seen.push(reach.sees_conversation(conversation).await?);
             }
+            visible.take(listed, &seen);
         }
-        Ok(ConversationList { conversations, next_cursor: listed.next })
+        let (conversations, next_cursor) = visible.finish();
+        Ok(ConversationList {
+            conversations: conversations.into_iter().map(render::conversation).collect(),
+            next_cursor,
+        })
     }
 }

@@ -5,7 +5,7 @@ use std::{ops::RangeInclusive, time::Duration};
 use attache_protocol::{
     Code, Json, PermissionId, RunId,
     digest::half,
-    rules::{quota::QuotaBudget, run::RunLimits},
+    rules::{permission_mode::PermissionMode, quota::QuotaBudget, run::RunLimits},
     wire::{
         awcp,
         run::{CreateRunRequest, Run},
@@ -13,7 +13,7 @@ use attache_protocol::{
 };
 use attache_store::{
     Error as StoreError,
-    record::{NewRun, RunCreation, RunRecord, RunSpec, channel::NewFollow},
+    record::{ConversationRecord, NewRun, RunCreation, RunRecord, RunSpec, channel::NewFollow},
 };
 
 use crate::{
@@ -23,7 +23,8 @@ use crate::{
     },
     disk_space::DiskUse,
     error::about,
-    identity::{Action, RoleColumn},
+    identity::{Action, Permit, RoleColumn},
+    nodes::TurnKind,
     render,
 };
 
@@ -62,6 +63,13 @@ pub struct CallHeaders {
     pub approval: Option<PermissionId>,
 }
 
+/// What is decided of a new run by its caller, its agent and its place.
+#[derive(Debug)]
+pub(super) struct RunTerms {
+    pub(super) origin: RunOrigin,
+    pub(super) mode: Option<PermissionMode>,
+}
+
 /// Whether the call created the run or found it by its idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CreatedRun {
@@ -97,7 +105,8 @@ impl Handle {
         if let Some(old) = &repeated {
             carry_over(&mut request, old);
         }
-        let origin = self.origin_of(&permit, &request, new.as_ref()).await?;
+        let before = repeated.as_ref().and_then(|old| old.spec.permission_mode);
+        let RunTerms { origin, mode } = self.run_terms(&permit, &request, new.as_ref(), before).await?;
         let fallback = self.fallback_of(&permit, &request, new.as_ref()).await?;
         self.check_collaborator(by, &request).await?;
         let ttl = ttl(origin.hops_left(), headers.ttl.unwrap_or(self.options().hops))?;
@@ -106,13 +115,6 @@ impl Handle {
         let callback = self.callback(request.callback_url.take(), request.callback_events.take()).await?;
         // Facts that the hub derived are not part of the request: a repeated request may derive fewer.
         request.parent_task_run_id = origin.parent();
-        let mode = match origin.target() {
-            Some(target) => {
-                let before = repeated.as_ref().and_then(|old| old.spec.permission_mode);
-                self.mode_of_new_run(by, target, &request, before).await?
-            }
-            None => request.permission_mode,
-        };
         let step = self.task_to_approve(by, &request, key.as_deref()).await?;
         let mut run = self.new_run(by, &origin, request, headers.traceparent.as_deref(), key, request_digest)?;
         (run.spec.ttl, run.follow, run.spec.callback) = (ttl, headers.follow, callback);
@@ -137,7 +139,7 @@ impl Handle {
         }
         // Until it is stored, another child could be promised the same part of the budget.
         let _turn = match origin.has_budget() {
-            true => Some(self.sharing_budget().lock().await),
+            true => Some(self.turn(TurnKind::SharingBudget).await?),
             false => None,
         };
         run.spec.budget = self.part_of_budget(by, &origin, run.spec.budget).await?;
@@ -152,6 +154,29 @@ impl Handle {
             }
             RunCreation::Existing(run) => self.show_run(run).await.map(CreatedRun::Existing),
         }
+    }
+
+    /// Where a new run comes from and the mode that it has, checked against what its caller may do now. `before` is the mode
+    /// of the run that it repeats or continues. Every new run goes through this.
+    pub(super) async fn run_terms(
+        &self,
+        permit: &Permit<'_>,
+        request: &CreateRunRequest,
+        new: Option<&ConversationRecord>,
+        before: Option<PermissionMode>,
+    ) -> Result<RunTerms> {
+        let origin = self.origin_of(permit, request, new).await?;
+        if let Some(target) = origin.target() {
+            self.check_continues(permit.by(), target, request).await?;
+            if request.worktree {
+                self.check_worktree(permit.by(), target, request).await?;
+            }
+        }
+        let mode = match origin.target() {
+            Some(target) => self.mode_of_new_run(permit.by(), target, request, before).await?,
+            None => request.permission_mode,
+        };
+        Ok(RunTerms { origin, mode })
     }
 
     async fn make_run(&self, by: &Principal, run: NewRun) -> Result<RunCreation> {
@@ -258,6 +283,7 @@ impl Handle {
                 budget: budget(request.budget.as_ref())?,
                 sandbox: request.sandbox,
                 permission_mode: request.permission_mode,
+                worktree: request.worktree,
                 parent: request.parent_task_run_id,
                 in_person: by.is_in_person(),
                 task_type,
@@ -311,6 +337,7 @@ fn carry_over(request: &mut CreateRunRequest, old: &RunRecord) {
     if request.agent_id == old.agent.to_string() {
         request.workspace_root = request.workspace_root.take().or_else(|| workspace_root.clone());
     }
+    request.worktree |= old.spec.worktree;
     if request.fallback_agent_id.is_none() {
         request.fallback_agent_id = old.spec.fallback.map(|agent| agent.to_string());
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_client::egress;
 use attache_protocol::{
-    Actor, DelegationId, Json,
+    Actor, DelegationId, Json, TenantId,
     wire::delegation::{DelegationCancellation, DelegationProjection, PublishedDelegation, PublishedDelegationList},
 };
 use attache_store::{
@@ -23,6 +23,7 @@ use crate::{
     control::PageRequest,
     error::{about, about_list},
     identity::{Action, Permit, StreamRight},
+    visible_page::VisiblePage,
     waiter::Waiter,
 };
 
@@ -62,18 +63,24 @@ impl Handle {
     /// Newest first. An agent sees its own and its owner's.
     pub async fn delegations(&self, by: &Principal, page: PageRequest) -> Result<PublishedDelegationList> {
         let permit = by.may(Action::SeeDelegations)?;
-        let page = page.page()?;
-        let failed = about_list(WHAT, &page);
-        let filter = DelegationFilter::default();
-        let listed = self.store().delegations(by.tenant, filter, page).await.map_err(failed)?;
-        let mut delegations = Vec::new();
-        for found in listed.items.into_iter().filter(|found| permit.covers_others() || is_owner(by, found)) {
-            if self.works_for_private_agent(by, &found).await? {
-                continue;
+        let mut visible = VisiblePage::new(page.page()?);
+        while let Some(asked) = visible.next_read(self, by).await {
+            let failed = about_list(WHAT, &asked);
+            let listed =
+                self.store().delegations(by.tenant, DelegationFilter::default(), asked).await.map_err(failed)?;
+            let mut seen = Vec::with_capacity(listed.items.len());
+            for found in &listed.items {
+                let is_covered = permit.covers_others() || is_owner(by, found);
+                seen.push(is_covered && !self.works_for_private_agent(by, found).await?);
             }
+            visible.take(listed, &seen);
+        }
+        let (found, next_cursor) = visible.finish();
+        let mut delegations = Vec::with_capacity(found.len());
+        for found in found {
             delegations.push(self.show_delegation(found).await?);
         }
-        Ok(PublishedDelegationList { delegations, next_cursor: listed.next })
+        Ok(PublishedDelegationList { delegations, next_cursor })
     }
 
     /// Asks the daemon to end the delegation. No effect if it has already ended.
@@ -121,6 +128,14 @@ impl Handle {
             Ok(found) if permit.covers_holder(&found.owner) && is_live(&found) => Ok(()),
             Ok(_) | Err(StoreError::NotFound) => Err(gone()),
             Err(error) => Err(Error::from_store(WHAT, error)),
+        }
+    }
+
+    /// Whether the delegation is known to have ended.
+    pub(crate) async fn has_delegation_ended(&self, tenant: TenantId, id: DelegationId) -> bool {
+        match self.store().delegation(tenant, id).await {
+            Ok(found) => !is_live(&found),
+            Err(error) => matches!(error, StoreError::NotFound),
         }
     }
 

@@ -17,6 +17,7 @@ use crate::{
     error::{about, about_list},
     identity::{AccessVerdict, Action, Permit},
     render,
+    visible_page::VisiblePage,
 };
 
 /// Filters for deliveries. All given members must match.
@@ -48,17 +49,22 @@ impl Handle {
     /// Newest first. An agent sees the deliveries of runs it created.
     pub async fn deliveries(&self, by: &Principal, query: DeliveryQuery) -> Result<DeliveryList> {
         let permit = by.may(Action::SeeDeliveries)?;
-        let page = query.page.page()?;
-        let failed = about_list(WHAT, &page);
+        let mut visible = VisiblePage::new(query.page.page()?);
         let filter = DeliveryFilter { state: query.state, run: query.run };
-        let listed = self.store().deliveries(by.tenant, filter, page).await.map_err(failed)?;
-        let mut deliveries = Vec::new();
-        for delivery in listed.items {
-            if self.find_run(&permit, delivery.run).await.is_ok() {
-                deliveries.push(show(by, delivery));
+        while let Some(asked) = visible.next_read(self, by).await {
+            let failed = about_list(WHAT, &asked);
+            let listed = self.store().deliveries(by.tenant, filter.clone(), asked).await.map_err(failed)?;
+            let mut seen = Vec::with_capacity(listed.items.len());
+            for delivery in &listed.items {
+                seen.push(self.find_run(&permit, delivery.run).await.is_ok());
             }
+            visible.take(listed, &seen);
         }
-        Ok(DeliveryList { deliveries, next_cursor: listed.next })
+        let (deliveries, next_cursor) = visible.finish();
+        Ok(DeliveryList {
+            deliveries: deliveries.into_iter().map(|delivery| show(by, delivery)).collect(),
+            next_cursor,
+        })
     }
 
     pub async fn delivery(&self, by: &Principal, delivery: DeliveryId) -> Result<Delivery> {
@@ -68,7 +74,7 @@ impl Handle {
     /// Sends it once more, now, even if it was already delivered or its target is paused. The id stays the same.
     pub async fn resend_delivery(&self, by: &Principal, delivery: DeliveryId) -> Result<Delivery> {
         self.find_delivery(&by.may(Action::ResendDelivery)?, delivery).await?;
-        self.urgent().add(delivery);
+        self.urgent().add(delivery, self.now());
         let resent = self.store().resend_delivery(self.context(by), delivery).await;
         if resent.is_err() {
             self.urgent().take(delivery);
@@ -147,6 +153,10 @@ impl Handle {
         })?;
         match guard.resolve(&target).await {
             Err(EgressFailure::Unresolved { .. }) if unresolved == UnresolvedHostPolicy::Allowed => Ok(()),
+            Err(why @ EgressFailure::Unresolved { .. }) => {
+                let why = format!("can't be looked up: {}", why.to_string().trim_end_matches('.'));
+                Err(Error::in_field(Code::EgressRefused, field, &why))
+            }
             Err(why) => Err(refused(Code::EgressRefused, why.to_string())),
             Ok(_) => Ok(()),
         }

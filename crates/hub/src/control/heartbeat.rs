@@ -9,6 +9,7 @@ use attache_protocol::{
 };
 use attache_store::record::LeaseTimes;
 
+use super::host_session::plain_sessions;
 use crate::{Error, Handle, Principal, Result, check, error::about, identity::Action, recovery::DeviceReport};
 
 const MAX_RUNNING: usize = 1000;
@@ -44,7 +45,7 @@ impl Handle {
         let beat = beat.map_err(about("runtime"))?;
         let held = |runs: Vec<RunId>| runs.into_iter().filter(|run| !beat.not_held.contains(run)).collect::<Vec<_>>();
         let said = DeviceReport { agent, at, running: running.map(held), unreported: held(request.unreported) };
-        self.device_reports().record(runtime, said);
+        self.record_report(by.tenant, runtime, said, plain_sessions(request.host_sessions)).await?;
         if let Some(extensions) = request.extensions {
             self.declare_extensions(runtime, &extensions).await?;
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    Code, Json, RunId, WorkerRequestId, digest,
+    Actor, Code, Json, RunId, Timestamp, WorkerRequestId, digest,
     rules::run::RunRefusal,
     wire::{
         awcp,
@@ -14,7 +14,7 @@ use attache_store::{
     Error as StoreError,
     record::{
         AgentRef,
-        worker_request::{NewInput, NewWorkerRequest, WorkerRequestKind, WorkerRequestRecord},
+        worker_request::{NewInput, NewWorkerRequest, PermissionFilter, WorkerRequestKind, WorkerRequestRecord},
     },
 };
 
@@ -80,19 +80,19 @@ impl Handle {
             let approval = self.approved(by, &step, 0).await?;
             key = Some(key_hash(run, &format!("approval:{approval}")));
         }
-        let concealed = self.conceal(by.tenant, run, parts, message)?;
-        let (id, place) = (self.env().input_id(), concealed.place());
+        let concealed = self.conceal(by.tenant, run, parts, message).await?;
+        let (id, kept) = (self.env().input_id(), concealed.kept);
         let new = NewInput { id, run, parts: concealed.parts, message: concealed.message, answers, key };
         let given = match self.store().add_input(self.context(by), new).await {
             Ok(given) => given,
             Err(error @ StoreError::Refused { refusal: RunRefusal::NotRunning, .. }) => {
-                self.drop_concealed(place);
+                self.drop_concealed(kept.as_deref()).await;
                 let error = self.refusal(by, error).await;
                 let why = "No runtime is working on the run, so the input can't be delivered.";
                 return Err(Error { code: Code::NotWaiting, ..error.say(why) });
             }
             Err(error) => {
-                self.drop_concealed(place);
+                self.drop_concealed(kept.as_deref()).await;
                 return Err(self.refusal(by, error).await);
             }
         };
@@ -136,12 +136,41 @@ impl Handle {
             run,
             what: what(request.prompt, request.parts),
             request: request.request_id,
-            expires_at: Some(self.now().plus(self.options().input_timeout)),
+            expires_at: Some(self.now().plus(self.answer_time_left(by, run).await?)),
         };
         match self.store().create_worker_request(worker, ask, self.options().heartbeat_timeout, self.now()).await {
             Ok(asked) => Ok(self.show_worker_request(by, asked).await),
             Err(error) => Err(self.refusal(by, error).await),
         }
+    }
+
+    /// How long a new question of the run may wait: what its caller has left after earlier ones. Waiting for approvals is
+    /// not theirs.
+    async fn answer_time_left(&self, by: &Principal, run: RunId) -> Result<Duration> {
+        let options = self.options();
+        let record = match self.store().run(by.tenant, run).await {
+            Ok(record) => record,
+            // The question itself is refused with the reason.
+            Err(StoreError::NotFound) => return Ok(options.input_timeout),
+            Err(error) => return Err(Error::from_store("run", error)),
+        };
+        let account = self.store().account(by.tenant, AgentRef::Id(record.agent)).await.map_err(about("agent"))?;
+        let all = match &record.caller {
+            Actor::Anonymous => options.anonymous_input_timeout,
+            _ if record.user == account.owner => options.input_timeout,
+            _ => options.others_input_timeout.min(options.input_timeout),
+        };
+        let now = self.now();
+        let waited = record.state.claim().map_or(Duration::ZERO, |claim| claim.waits.total(now));
+        if waited.is_zero() {
+            return Ok(all);
+        }
+        let filter = PermissionFilter { run: Some(run), ..PermissionFilter::default() };
+        let what = "permission request";
+        let mut asked = check::all_pages(what, |page| self.store().permissions(by.tenant, filter.clone(), page));
+        let asked = asked.collect().await?.into_iter().filter(|asked| asked.epoch == record.state.epoch);
+        let for_approvals = asked.map(|asked| (asked.requested_at, asked.settled.map_or(now, |settled| settled.at)));
+        Ok(all.saturating_sub(waited.saturating_sub(covered(for_approvals.collect()))))
     }
 
     /// The worker no longer needs the answer.
@@ -207,6 +236,19 @@ impl Handle {
     }
 }
 
+/// How much time these spans cover together.
+fn covered(mut spans: Vec<(Timestamp, Timestamp)>) -> Duration {
+    spans.sort_unstable();
+    let mut covered = Duration::ZERO;
+    let mut until = None;
+    for (from, to) in spans {
+        let from = until.map_or(from, |until| from.max(until));
+        covered += to.since(from);
+        until = Some(to.max(from));
+    }
+    covered
+}
+
 /// Text becomes one part. Parts are stored byte for byte.
 fn parts(request: GiveInputRequest) -> Result<Json> {
     match (request.text, request.parts) {
@@ -229,4 +271,27 @@ fn key_hash(run: RunId, key: &str) -> [u8; 16] {
     hasher.update(run.uuid().as_bytes());
     hasher.update(key.as_bytes());
     digest::half(hasher.finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use attache_protocol::env::Env;
+
+    use super::*;
+
+    /// Each second counts once, however many spans it is in.
+    #[test]
+    fn overlapping_time_counts_once() {
+        let env = Env::seeded(6);
+        for count in (0..6).cycle().take(600) {
+            let mut drawn = [0_u8; 12];
+            env.fill(&mut drawn);
+            let at = |second: u64| Timestamp::from_millis(0).plus(Duration::from_secs(second));
+            let spans = drawn.chunks(2).take(count).map(|pair| (u64::from(pair[0] % 20), u64::from(pair[1] % 20)));
+            let spans: Vec<(u64, u64)> = spans.map(|(from, length)| (from, from + length)).collect();
+            let seconds = (0..40).filter(|second| spans.iter().any(|(from, to)| from <= second && second < to)).count();
+            let covered = covered(spans.iter().map(|(from, to)| (at(*from), at(*to))).collect());
+            assert_eq!(covered, Duration::from_secs(seconds as u64), "{spans:?}");
+        }
+    }
 }

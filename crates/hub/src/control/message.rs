@@ -71,7 +71,9 @@ impl Handle {
         self.store().conversation(by.tenant, conversation).await.map_err(about("conversation"))?;
         // One more than is shown, to know whether there is another page.
         let own = self.own_messages(by, conversation, after.as_ref(), limit + 1).await?;
+        let turn = self.long_read(by).await;
         let mut messages = self.messages_of_runs(by, conversation, after.as_ref(), limit + 1).await?;
+        drop(turn);
         let pages: Vec<(String, Option<String>)> =
             own.iter().map(|own| (own.message.message_id.clone(), own.page.clone())).collect();
         messages.extend(own.into_iter().map(|own| own.message));

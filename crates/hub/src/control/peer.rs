@@ -53,7 +53,7 @@ pub struct OutsideAgent {
 
 /// Wakes when somebody adds, changes, trusts or archives an outside agent.
 #[derive(Debug)]
-pub struct OutsideAgentChanges(TopicWatch);
+pub struct OutsideAgentWatch(TopicWatch);
 
 /// The peer a request asks for, after its card was read.
 #[derive(Debug)]
@@ -264,8 +264,8 @@ impl Handle {
         Ok(peers.into_iter().map(|(tenant, peer)| self.outside(tenant, peer)).collect())
     }
 
-    pub fn outside_changes(&self) -> OutsideAgentChanges {
-        OutsideAgentChanges(self.bus().watch(Topic::Peers))
+    pub fn outside_changes(&self) -> OutsideAgentWatch {
+        OutsideAgentWatch(self.bus().watch(Topic::Peers))
     }
 
     /// Reads an outside agent's card again. The first card is trusted. A card that differs from the trusted one is
@@ -368,9 +368,9 @@ fn sealed_for(agent: AgentId) -> String {
     format!("peer {agent}")
 }
 
-// === impl OutsideAgentChanges ===
+// === impl OutsideAgentWatch ===
 
-impl OutsideAgentChanges {
+impl OutsideAgentWatch {
     /// Resolves on a change, or after a while.
     pub async fn next(&mut self, while_waiting: Duration) {
         let _ = tokio::time::timeout(while_waiting, self.0.moved()).await;

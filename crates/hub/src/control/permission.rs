@@ -6,10 +6,11 @@ use std::time::Duration;
 use attache_protocol::{
     AgentId, ChannelId, Code, GrantId, PermissionId, RunId, Timestamp, UserId,
     rules::{
+        command_pattern::CommandPattern,
         permission::{
             ApprovalDecision, DecisionScope, OnTimeout, OnceReason, PermissionState, PermissionSubject, widest,
         },
-        permission_mode::{self, CommandPattern, PermissionMode, PlanState, StepAssurance, StepFacts},
+        permission_mode::{self, PermissionMode, PlanState, StepAssurance, StepFacts},
     },
     wire::permission::{
         ApprovalPolicy, CreatePermissionRequest, DecisionRequest, GrantList, PermissionAnswer, PermissionGrant,
@@ -30,6 +31,7 @@ use crate::{
     error::{about, about_list},
     identity::{Action, Permit, access::CallerAccess},
     render,
+    visible_page::VisiblePage,
     waiter::Waiter,
 };
 
@@ -70,9 +72,9 @@ const fn once_only(reason: OnceReason) -> &'static str {
              one has reviewed"
         }
         OnceReason::PrivateAgent => {
-            "must be `once`: a private agent acts with its owner's rights, so each call is decided by itself"
+            "must be `once`: a private agent acts with its owner's rights, so each call is decided separately"
         }
-        OnceReason::Plan => "must be `once`: every plan is decided by itself",
+        OnceReason::Plan => "must be `once`: every plan is decided separately",
     }
 }
 
@@ -195,21 +197,24 @@ impl Handle {
         page: PageRequest,
     ) -> Result<PermissionList> {
         by.may_all(Action::SeePermissions)?;
-        let page = page.page()?;
+        let mut visible = VisiblePage::new(page.page()?);
         let agent = match query.agent {
             Some(agent) => Some(self.resolve_agent(by, &agent).await?),
             None => None,
         };
         let filter = PermissionFilter { state: query.state, run: query.run, agent };
-        let failed = about_list("permission request", &page);
-        let listed = self.store().permissions(by.tenant, filter, page).await.map_err(failed)?;
-        let (mut reach, mut permission_requests) = (self.caller_access(by).await?, Vec::new());
-        for request in listed.items {
-            if self.sees_permission(&mut reach, by, &request).await? {
-                permission_requests.push(render::permission(request));
+        let mut reach = self.caller_access(by).await?;
+        while let Some(asked) = visible.next_read(self, by).await {
+            let failed = about_list("permission request", &asked);
+            let listed = self.store().permissions(by.tenant, filter.clone(), asked).await.map_err(failed)?;
+            let mut seen = Vec::with_capacity(listed.items.len());
+            for request in &listed.items {
+                seen.push(self.sees_permission(&mut reach, by, request).await?);
             }
+            visible.take(listed, &seen);
         }
-        Ok(PermissionList { permission_requests, next_cursor: listed.next })
+        let (requests, next_cursor) = visible.finish();
+        Ok(PermissionList { permission_requests: requests.into_iter().map(render::permission).collect(), next_cursor })
     }
 
     /// Whether the caller may see a request: neither the agent that asks nor the private agent that it wants to call is
@@ -247,7 +252,11 @@ impl Handle {
     }
 
     /// The request, unless it is hidden from the caller.
-    async fn find_permission(&self, permit: &Permit<'_>, permission: PermissionId) -> Result<PermissionRecord> {
+    pub(super) async fn find_permission(
+        &self,
+        permit: &Permit<'_>,
+        permission: PermissionId,
+    ) -> Result<PermissionRecord> {
         const WHAT: &str = "permission request";
         let by = permit.by();
         let found = self.store().permission(by.tenant, permission).await.map_err(about(WHAT))?;
@@ -343,16 +352,18 @@ impl Handle {
     /// Standing grants and denials, newest first, including ended ones.
     pub async fn grants(&self, by: &Principal, page: PageRequest) -> Result<GrantList> {
         by.may_all(Action::SeeGrants)?;
-        let page = page.page()?;
-        let failed = about_list("grant", &page);
-        let listed = self.store().grants(by.tenant, page).await.map_err(failed)?;
-        let (mut reach, mut permission_grants) = (self.caller_access(by).await?, Vec::new());
-        for grant in listed.items {
-            if reach.belongings(grant.agent).await? {
-                permission_grants.push(render::grant(grant));
+        let (mut reach, mut visible) = (self.caller_access(by).await?, VisiblePage::new(page.page()?));
+        while let Some(asked) = visible.next_read(self, by).await {
+            let failed = about_list("grant", &asked);
+            let listed = self.store().grants(by.tenant, asked).await.map_err(failed)?;
+            let mut seen = Vec::with_capacity(listed.items.len());
+            for grant in &listed.items {
+                seen.push(reach.belongings(grant.agent).await?);
             }
+            visible.take(listed, &seen);
         }
-        Ok(GrantList { permission_grants, next_cursor: listed.next })
+        let (grants, next_cursor) = visible.finish();
+        Ok(GrantList { permission_grants: grants.into_iter().map(render::grant).collect(), next_cursor })
     }
 
     /// The grant stops answering requests. Revoking again has no effect.
@@ -363,7 +374,7 @@ impl Handle {
     }
 
     /// Only the owner of a private agent decides what other agents may ask it to do.
-    async fn check_told(&self, by: &Principal, asked: &PermissionRecord) -> Result<()> {
+    pub(super) async fn check_told(&self, by: &Principal, asked: &PermissionRecord) -> Result<()> {
         let Some(name) = asked.tool.strip_prefix(REMOTE_AGENT) else { return Ok(()) };
         let told = match asked.private_agent {
             true => self.called_private_agent(by, asked).await?.map(AgentRef::Id),

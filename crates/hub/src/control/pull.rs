@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    ChannelId, RunId, RuntimeId,
+    Actor, RunId, RuntimeId,
     rules::run::WorkerRef,
     wire::run::{ClaimedRun, PullResponse, SandboxLimit},
 };
-use attache_store::record::{AgentRef, ClaimedRunRecord, RuntimeKind};
+use attache_store::{
+    WriteContext,
+    record::{AgentRef, ClaimedRunRecord, RuntimeKind, channel::ChannelConnection},
+};
 
 use crate::{
     Error, Handle, Principal, Result,
@@ -108,15 +111,31 @@ impl Handle {
 
 impl Handle {
     /// Claims the next run for a worker that enforces these limits. The store fails a run that requires any other limit
-    /// before a worker gets it, so that no worker can ignore a required limit.
+    /// before a worker gets it, so that no worker can ignore a required limit. A run whose caller may no longer call the agent
+    /// ends instead: it was allowed when it was queued, and an agent becomes private for everything that it starts.
     pub(crate) async fn claim_next(
         &self,
         runtime: RuntimeId,
-        channel: Option<ChannelId>,
+        connection: Option<ChannelConnection>,
         enforces: &[SandboxLimit],
     ) -> attache_store::Result<Option<ClaimedRunRecord>> {
         let lease = self.options().heartbeat_timeout;
-        self.store().claim(runtime, channel, enforces.to_vec(), lease, self.now()).await
+        loop {
+            let claimed = self.store().claim(runtime, connection, enforces.to_vec(), lease, self.now()).await?;
+            let Some(claimed) = claimed else { return Ok(None) };
+            let lost = self.lost_right(&claimed.run).await;
+            if matches!(lost, Ok(None)) {
+                return Ok(Some(claimed));
+            }
+            let (run, now) = (&claimed.run, self.now());
+            let worker = WorkerRef { runtime, epoch: Some(run.state.epoch) };
+            // The worker never hears of it.
+            self.store().release(worker, run.id, now).await?;
+            if let Some(reason) = lost? {
+                let context = WriteContext::new(run.tenant, Actor::System, now);
+                self.store().cancel_run(context, run.id, Some(reason.to_owned())).await?;
+            }
+        }
     }
 }
 

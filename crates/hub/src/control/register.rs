@@ -10,7 +10,7 @@ use attache_protocol::{
 };
 use attache_store::record::{AccountRecord, AgentRef, NewRuntime, PairingProof, RuntimeKind};
 
-use crate::{Error, Handle, Principal, Result, check, error::about, identity::Action};
+use crate::{Error, Handle, Principal, Result, check, identity::Action};
 
 const MAX_PART: usize = 16 * 1024;
 
@@ -125,10 +125,12 @@ impl Handle {
         match self.create_account(by, request).await {
             Ok(account) => Ok(account.agent_id),
             // Someone else registered it at the same moment.
-            Err(error) if error.code == Code::NameTaken => {
-                let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
-                own_name(by, &account)
-            }
+            Err(error) if error.code == Code::NameTaken => match self.store().account(by.tenant, agent).await {
+                Ok(account) => own_name(by, &account),
+                // An archived agent had it.
+                Err(attache_store::Error::NotFound) => Err(error),
+                Err(failed) => Err(Error::from_store("agent", failed)),
+            },
             Err(error) => Err(error),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use attache_protocol::{
-    AgentId, Code, Json,
+    AgentId, Code, Json, UserId,
     secret::mask,
     wire::{
         account::{Callers, Skill},
@@ -14,6 +14,7 @@ use attache_store::record::{AccountRecord, channel::ChannelFilter};
 
 use crate::{
     Error, Handle, Principal, Result, check,
+    error::about,
     identity::{Permit, RoleColumn},
 };
 
@@ -43,6 +44,7 @@ struct RouteCandidate {
     skills: Vec<String>,
     /// Declared at registration or connection.
     capabilities: Vec<String>,
+    owner: Option<UserId>,
     /// Whether it belongs to the caller's user.
     is_own: bool,
     is_private: bool,
@@ -100,6 +102,10 @@ impl Handle {
                 candidate.is_own && candidate.is_private && candidate.answers_to(text)
             });
             return if private.is_empty() { Ok(agent.id) } else { only(text, &private) };
+        }
+        // Callers may still use the name of an archived agent. Nobody else gets what they send by having such a skill.
+        if let Some(owner) = self.store().last_owner_of(by.tenant, text).await.map_err(about("agent"))? {
+            candidates.retain(|candidate| candidate.is_own || (owner.is_some() && candidate.owner == owner));
         }
         let skilled = matching(&candidates, |candidate| has(&candidate.skills, text));
         if !skilled.is_empty() {
@@ -186,7 +192,7 @@ impl RouteCandidate {
         let skills =
             skills.into_iter().flat_map(|skill| [skill.id, skill.name].into_iter().chain(skill.tags)).collect();
         let capabilities = account.runtime.map(|runtime| registered(&runtime.labels)).unwrap_or_default();
-        Self { id: account.id, name: account.name, skills, capabilities, is_own, is_private }
+        Self { id: account.id, name: account.name, skills, capabilities, owner: account.owner, is_own, is_private }
     }
 
     fn answers_to(&self, word: &str) -> bool {

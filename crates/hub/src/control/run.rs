@@ -2,11 +2,11 @@
 //! sees the runs it created and those the access rules grant.
 
 use attache_protocol::{
-    Actor, ConversationId, RunId, Timestamp, UserId,
-    rules::run::RunStatus,
-    wire::run::{CancelRequest, Run, RunList},
+    Actor, ConversationId, RunId, UserId,
+    rules::{quota::micro_usd, run::RunStatus},
+    wire::run::{CancelRequest, Run, RunList, RunQuery},
 };
-use attache_store::record::{Pagination, RunDetail, RunFilter, RunRecord, RuntimeKind, user::UserRef};
+use attache_store::record::{RunDetail, RunFilter, RunRecord, RuntimeKind, user::UserRef};
 
 use crate::{
     Error, Handle, Principal, Result, check,
@@ -17,39 +17,17 @@ use crate::{
         access::{Visibility, has_part},
     },
     render,
+    visible_page::VisiblePage,
 };
-
-/// How many store pages are read to fill one page for the caller. After that, the response says where to continue.
-const MAX_LOOKS: usize = 25;
 
 /// How many descendants of a cancelled run are processed in one call. Calling again continues.
 const MAX_PARTS: usize = 1000;
 const PART_CANCELLED: &str = "its parent run was cancelled";
 
-/// Filters for runs. All given members must match.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RunQuery {
-    pub status: Option<RunStatus>,
-    /// By id or name.
-    pub agent: Option<String>,
-    pub conversation: Option<ConversationId>,
-    pub parent: Option<RunId>,
-    /// Only runs that wait for a person.
-    pub waiting: bool,
-    /// Only runs created at this time or later.
-    pub since: Option<Timestamp>,
-    /// Only runs created by this person or agent, by name or id.
-    pub caller: Option<String>,
-    /// Only runs whose task, id or agent's name contains this text, ignoring case.
-    pub text: Option<String>,
-    pub page: PageRequest,
-}
-
 /// The filters the store does not support itself.
 #[derive(Debug)]
 struct RunMatcher {
     waiting: bool,
-    since: Option<Timestamp>,
     caller: Option<Actor>,
 }
 
@@ -63,8 +41,8 @@ impl Handle {
     /// Newest first. A long input or result is cut off, with `"truncated": true`.
     pub async fn runs(&self, by: &Principal, query: RunQuery) -> Result<RunList> {
         let permit = by.may(Action::SeeRuns)?;
-        let mut page = query.page.page()?;
-        let agent = match (by.who, query.agent) {
+        let page = PageRequest { limit: query.limit, cursor: query.cursor }.page()?;
+        let agent = match (by.who, query.agent_id) {
             (PrincipalKind::Runtime { agent, kind: RuntimeKind::Device | RuntimeKind::Hub, .. }, _) => Some(agent),
             (PrincipalKind::Anonymous { agent }, _) => Some(agent),
             (
@@ -84,11 +62,11 @@ impl Handle {
         };
         // A run's token sees only its child runs.
         let parent = match by.who {
-            PrincipalKind::Run { run, .. } => Some(query.parent.unwrap_or(run)),
+            PrincipalKind::Run { run, .. } => Some(query.parent_task_run_id.unwrap_or(run)),
             PrincipalKind::Runtime { .. }
             | PrincipalKind::Outside { .. }
             | PrincipalKind::Key { .. }
-            | PrincipalKind::Anonymous { .. } => query.parent,
+            | PrincipalKind::Anonymous { .. } => query.parent_task_run_id,
         };
         if let Some(text) = &query.text {
             check::text("text", text, 1..=200)?;
@@ -96,33 +74,37 @@ impl Handle {
         let (user, caller) = self.caller_of(by, query.caller.as_deref()).await?;
         let status = if query.waiting { Some(RunStatus::Running) } else { query.status };
         let text = query.text.map(|text| text.to_lowercase());
-        let sieve = RunMatcher { waiting: query.waiting, since: query.since, caller };
-        // Long tasks and results must not shorten the page.
-        let (conversation, detail) = (query.conversation, RunDetail::Excerpt);
-        let filter = RunFilter { status, agent, conversation, parent, user, text, detail };
-        let (mut reach, mut found, wanted) = (self.caller_access(by).await?, Vec::new(), page.limit);
-        // Runs hidden from the caller leave no gaps in the page.
-        let mut turn = None;
-        for look in 0..MAX_LOOKS {
-            if turn.is_none() && (look > 0 || filter.text.is_some()) {
-                turn = Some(self.long_read(by).await);
-            }
-            let failed = about_list("run", &page);
-            let asked = Pagination { limit: wanted - found.len(), cursor: page.cursor.take() };
+        let cost = query.min_cost_usd.as_deref();
+        let min_micro_usd = cost.map(|cost| micro_usd(cost).ok_or_else(|| not_a_cost(cost))).transpose()?;
+        let sieve = RunMatcher { waiting: query.waiting, caller };
+        let filter = RunFilter {
+            status,
+            agent,
+            conversation: query.conversation_id,
+            parent,
+            user,
+            since: query.since,
+            before: query.before,
+            min_micro_usd,
+            text,
+            // Long tasks and results must not shorten the page.
+            detail: RunDetail::Excerpt,
+        };
+        let mut reach = self.caller_access(by).await?;
+        // Runs hidden from the caller leave no gaps in the page, and no trace in its cursor. A part is read whole, also what
+        // its excerpts leave out.
+        let mut visible = VisiblePage::new(page).of_long_read(true);
+        while let Some(asked) = visible.next_read(self, by).await {
+            let failed = about_list("run", &asked);
             let listed = self.store().runs(by.tenant, filter.clone(), asked).await.map_err(failed)?;
-            // Lists are newest first, so everything after the first run that is too old can be skipped.
-            let is_over = listed.items.last().is_some_and(|oldest| sieve.is_too_old(oldest));
-            for run in listed.items {
-                if sieve.keeps(&run) && reach.run(&permit, &run).await? {
-                    found.push(run);
-                }
+            let mut seen = Vec::with_capacity(listed.items.len());
+            for run in &listed.items {
+                seen.push(sieve.keeps(run) && reach.run(&permit, run).await?);
             }
-            page.cursor = listed.next.filter(|_| !is_over);
-            if page.cursor.is_none() || found.len() >= wanted {
-                break;
-            }
+            visible.take(listed, &seen);
         }
-        Ok(RunList { task_runs: self.show_runs(found).await?, next_cursor: page.cursor })
+        let (found, next_cursor) = visible.finish();
+        Ok(RunList { task_runs: self.show_runs(found).await?, next_cursor })
     }
 
     /// Resolves a caller's name: a user, whose runs the store finds, or an actor as recorded in runs.
@@ -282,16 +264,16 @@ impl Handle {
     }
 }
 
+fn not_a_cost(text: &str) -> Error {
+    Error::invalid("min_cost_usd", &format!("must be a number of dollars, such as 0.50, not {text:?}"))
+}
+
 // === impl RunMatcher ===
 
 impl RunMatcher {
-    fn is_too_old(&self, run: &RunRecord) -> bool {
-        self.since.is_some_and(|since| run.created_at < since)
-    }
-
     fn keeps(&self, run: &RunRecord) -> bool {
         let waits = !self.waiting || run.state.waiting().is_some();
         let asked = self.caller.as_ref().is_none_or(|caller| run.caller == *caller);
-        waits && asked && !self.is_too_old(run)
+        waits && asked
     }
 }

@@ -65,10 +65,8 @@ impl Handle {
 
     /// Approving steps of one run in advance takes the same rights as doing so for all runs of the agent.
     async fn check_mode_choice(&self, by: &Principal, target: &AccountRecord) -> Result<()> {
-        let may_edit = by.may(Action::EditAgent).is_ok_and(|permit| permit.covers_user(target.owner));
         let may_decide = by.may_all(Action::DecidePermission).is_ok();
-        let is_kept = target.callers == Callers::Owner && !by.is_owner(target.owner);
-        if may_edit && may_decide && !is_kept && self.check_owner(by, target.owner).await.is_ok() {
+        if may_decide && self.may_change(by, target).await {
             return Ok(());
         }
         let message = format!(
@@ -77,6 +75,13 @@ impl Handle {
         );
         Err(Error::new(Code::Forbidden, message)
             .hint("Leave out `permission_mode`, or choose a stricter one such as `plan_first`."))
+    }
+
+    /// Whether somebody may change how an agent works.
+    pub(super) async fn may_change(&self, by: &Principal, target: &AccountRecord) -> bool {
+        let may_edit = by.may(Action::EditAgent).is_ok_and(|permit| permit.covers_user(target.owner));
+        let is_kept = target.callers == Callers::Owner && !by.is_owner(target.owner);
+        may_edit && !is_kept && self.check_owner(by, target.owner).await.is_ok()
     }
 
     /// Whether the run still has to get its plan approved. A later attempt makes a plan of its own.

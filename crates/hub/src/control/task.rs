@@ -46,6 +46,8 @@ impl Handle {
         let page = page.page()?;
         let failed = about_list("task", &page);
         let filter = TaskFilter { agent, of: Some(permit.own_runs()), conversation, state, after };
+        // All of the agent's runs may have to be looked at.
+        let _turn = self.long_read(by).await;
         let TaskPage { items, next, total } = self.store().tasks(by.tenant, filter, page).await.map_err(failed)?;
         let places: Vec<_> = items.iter().map(|item| (item.run.status_at(), item.cursor.clone())).collect();
         let records: Vec<_> = items.into_iter().map(|item| item.run).collect();

@@ -88,11 +88,8 @@ impl Handle {
         };
         let filter = RunFilter { agent, user, detail: RunDetail::Excerpt, ..RunFilter::default() };
         let (mut usage_records, mut seen) = (Vec::new(), self.private_work(by));
-        let mut turn = None;
-        for look in 0..MAX_LOOKS {
-            if turn.is_none() && look > 0 {
-                turn = Some(self.long_read(by).await);
-            }
+        let _turn = self.long_read(by).await;
+        for _ in 0..MAX_LOOKS {
             let failed = about_list("run", &page);
             let asked = Pagination { limit: wanted - usage_records.len(), cursor: page.cursor.take() };
             let listed = self.store().runs(by.tenant, filter.clone(), asked).await.map_err(failed)?;

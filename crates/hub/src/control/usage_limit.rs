@@ -6,7 +6,10 @@ use std::time::Duration;
 use attache_protocol::{
     AgentId, Json, RunId, Timestamp,
     digest::half,
-    rules::{quota::QuotaBudget, run::FailureCode},
+    rules::{
+        quota::QuotaBudget,
+        run::{FailureCode, RunLimits},
+    },
     wire::{account::OnLimit, awcp, run::CreateRunRequest, usage::ReportedUsage},
 };
 use attache_store::{
@@ -17,7 +20,7 @@ use serde::Deserialize;
 
 use crate::{
     Error, Handle, Principal, Result, check,
-    control::{account::policy_of, create_run::WHAT},
+    control::create_run::{RunTerms, WHAT},
     error::about,
     identity::{Action, Permit, RoleColumn},
 };
@@ -63,7 +66,7 @@ impl Handle {
         }
         let target = find(check::agent_ref("agent_id", &request.agent_id)?).await.map_err(about(WHAT))?;
         if fallback.id == target.id {
-            return Err(Error::invalid("fallback_agent_id", "must be another agent than the one that gets the task"));
+            return Err(Error::invalid("fallback_agent_id", "must be an agent other than the one that gets the task"));
         }
         let same = CreateRunRequest { agent_id: fallback.id.to_string(), ..request.clone() };
         self.origin_of(permit, &same, new).await?;
@@ -105,12 +108,26 @@ impl Handle {
         }
     }
 
-    /// Gives the task to the run's fallback agent. `None` if there is none, or it can't be used any more. A repeated
-    /// report finds the run that the first one created.
+    /// Gives the task to the run's fallback agent. `None` if there is none, or the run's caller couldn't send it the task any
+    /// more. A repeated report finds the run that the first one created.
     async fn fall_back(&self, run: &RunRecord, usage: Option<&Json>) -> Result<Option<RunId>> {
         let Some(fallback) = run.spec.fallback else { return Ok(None) };
-        let Ok(account) = self.store().account(run.tenant, AgentRef::Id(fallback)).await else { return Ok(None) };
-        let own_mode = policy_of(&account).mode.unwrap_or_default();
+        let RunTerms { origin, mode } = match self.terms_of_continuation(run, fallback).await {
+            Ok(terms) => terms,
+            Err(error) if error.code.http_status() >= 500 => return Err(error),
+            Err(error) => {
+                tracing::debug!(run.id = %run.id, %error, "the fallback agent can't go on with the task");
+                return Ok(None);
+            }
+        };
+        // What the caller didn't choose is the agent's.
+        let usual = self.options().run_timeout;
+        let firsts =
+            self.store().account(run.tenant, AgentRef::Id(run.agent)).await.map_err(about("agent"))?.run_timeout;
+        let timeout = match run.state.limits.timeout {
+            chosen if chosen != firsts.unwrap_or(usual) => chosen,
+            _ => origin.timeout().unwrap_or(usual),
+        };
         let key = half(blake3::hash(format!("continues:{}", run.id).as_bytes()));
         let new = NewRun {
             id: self.env().run_id(),
@@ -121,14 +138,14 @@ impl Handle {
                 budget: what_is_left(run.spec.budget, usage.or(run.usage.as_ref())),
                 // A folder of one agent's device means nothing to another.
                 workspace_root: None,
-                // What the caller may choose for one agent, it needn't be allowed to choose for another.
-                permission_mode: run.spec.permission_mode.filter(|mode| mode.is_within(own_mode)),
+                sandbox: origin.sandbox(run.spec.sandbox),
+                permission_mode: mode,
                 fallback: None,
                 continues: Some(run.id),
                 ..run.spec.clone()
             },
-            limits: run.state.limits,
-            payer: run.payer,
+            limits: RunLimits { timeout, ..run.state.limits },
+            payer: origin.payer(),
             push: None,
             follow: None,
             approval: None,
@@ -150,6 +167,22 @@ impl Handle {
             ) => Ok(None),
             Err(error) => Err(Error::from_store("fallback agent", error)),
         }
+    }
+}
+
+impl Handle {
+    /// The same as for a new run of the same caller. The rights of both can have changed since the first one was created,
+    /// and its mode was chosen for another agent: it can only make this one stricter.
+    async fn terms_of_continuation(&self, run: &RunRecord, fallback: AgentId) -> Result<RunTerms> {
+        let by = self.creator_of(run).await?;
+        let request = CreateRunRequest {
+            agent_id: fallback.to_string(),
+            conversation_id: Some(run.conversation),
+            parent_task_run_id: run.spec.parent,
+            worktree: run.spec.worktree,
+            ..CreateRunRequest::default()
+        };
+        self.run_terms(&by.may(Action::CreateRun)?, &request, None, run.spec.permission_mode).await
     }
 }
 

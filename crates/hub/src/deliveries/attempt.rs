@@ -9,15 +9,20 @@ use attache_client::{
     egress::{self, EgressFailure, EgressReply},
     webhook,
 };
-use attache_protocol::Code;
+use attache_protocol::{Code, Secret, wire::notification::NotificationService};
 use attache_store::record::{
     AgentRef,
     delivery::{AttemptDecision, DeliveryAttempt, DeliveryRecord},
 };
 use axum::http::{HeaderValue, header};
 
-use super::{PushNotification, SecretSubject, body, circuit_breaker::CircuitBreakers, push_renderer, retry};
-use crate::{Error, Handle};
+use super::{
+    PushNotification, SecretSubject, body, circuit_breaker::CircuitBreakers, push_renderer, retry, shared_circuits,
+};
+use crate::{
+    Error, Handle,
+    notifications::{self, NotificationRequest},
+};
 
 /// What an attempt says about its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +33,21 @@ enum TargetHealth {
     Ill,
     /// Nothing was learned.
     Unknown,
+}
+
+/// A delivery as it is sent.
+struct OutgoingDelivery {
+    url: Secret<String>,
+    /// `Some` for a notification.
+    service: Option<NotificationService>,
+    push: PushNotification,
+}
+
+impl From<NotificationRequest> for OutgoingDelivery {
+    fn from(request: NotificationRequest) -> Self {
+        let NotificationRequest { service, url, headers, body } = request;
+        Self { url, service: Some(service), push: PushNotification { headers, bodies: vec![body] } }
+    }
 }
 
 const GONE: u16 = 410;
@@ -45,13 +65,30 @@ pub(super) async fn make(hub: &Handle, delivery: DeliveryRecord, circuits: &Mute
             return circuits().unknown(&target);
         }
     };
-    let sent = send(hub, &delivery, letter).await;
-    let (attempt, next, health) = judge(hub, &delivery, sent);
+    let service = letter.service;
+    let sent = send(hub, letter).await;
+    let has_ended =
+        service.zip(sent.as_ref().ok()).is_some_and(|(service, reply)| notifications::has_ended(service, reply.status));
+    let (attempt, next, health) = judge(hub, &delivery, service, sent);
+    if has_ended {
+        forget(hub, &delivery).await;
+    }
     // Update the circuit before the store, so that anyone who sees the failure can rely on the pause.
-    match health {
-        TargetHealth::Well => circuits().succeeded(&target),
-        TargetHealth::Ill => circuits().failed(&target, attempt.at),
-        TargetHealth::Unknown => circuits().unknown(&target),
+    match (health, hub.node()) {
+        (TargetHealth::Well, None) => circuits().succeeded(&target),
+        (TargetHealth::Ill, None) => circuits().failed(&target, attempt.at),
+        (TargetHealth::Well, Some(_)) => {
+            let is_ill = circuits().is_ill(&target);
+            if is_ill {
+                shared_circuits::succeeded(hub, &target).await;
+            }
+            circuits().unknown(&target);
+        }
+        (TargetHealth::Ill, Some(_)) => {
+            shared_circuits::failed(hub, &delivery, &target, attempt.at).await;
+            circuits().unknown(&target);
+        }
+        (TargetHealth::Unknown, _) => circuits().unknown(&target),
     }
     match &attempt.error {
         None => tracing::info!(delivery.id = %delivery.id, target, attempt = delivery.attempts + 1, "delivered"),
@@ -67,7 +104,7 @@ pub(super) async fn make(hub: &Handle, delivery: DeliveryRecord, circuits: &Mute
 async fn unwritten(hub: &Handle, delivery: &DeliveryRecord, error: &Error) {
     let (why, next) = if error.code == Code::NotFound {
         ("The run or request it reports no longer exists.", AttemptDecision::GiveUp)
-    } else if delivery.config.is_some() {
+    } else if delivery.config.is_some() || delivery.target.is_some() {
         (
             "The notification could not be rendered.",
             retry::after(&hub.options().outbox, hub.env(), delivery.attempts + 1, None),
@@ -80,11 +117,16 @@ async fn unwritten(hub: &Handle, delivery: &DeliveryRecord, error: &Error) {
     record(hub, delivery, DeliveryAttempt { at: hub.now(), status: None, error: Some(why.to_owned()) }, next).await;
 }
 
-async fn write(hub: &Handle, delivery: &DeliveryRecord) -> Result<PushNotification, Error> {
-    match (&delivery.config, delivery.seq) {
-        (Some(config), Some(seq)) => push_renderer::update(hub, delivery, config, seq).await,
-        _ => render(hub, delivery).await.map_err(|error| Error::from_store("delivery", error)),
-    }
+async fn write(hub: &Handle, delivery: &DeliveryRecord) -> Result<OutgoingDelivery, Error> {
+    let url = || Secret::new(delivery.url.clone());
+    let push = match (&delivery.config, delivery.seq) {
+        _ if delivery.target.is_some() => {
+            return notifications::render(hub, delivery).await.map(OutgoingDelivery::from);
+        }
+        (Some(config), Some(seq)) => push_renderer::update(hub, delivery, config, seq).await?,
+        _ => render(hub, delivery).await.map_err(|error| Error::from_store("delivery", error))?,
+    };
+    Ok(OutgoingDelivery { url: url(), service: None, push })
 }
 
 async fn render(hub: &Handle, delivery: &DeliveryRecord) -> attache_store::Result<PushNotification> {
@@ -104,10 +146,28 @@ async fn render(hub: &Handle, delivery: &DeliveryRecord) -> attache_store::Resul
     Ok(PushNotification { headers, bodies: vec![body] })
 }
 
-async fn send(hub: &Handle, delivery: &DeliveryRecord, letter: PushNotification) -> Result<EgressReply, EgressFailure> {
+/// Sends a notification now, for a person who waits for the result.
+pub(crate) async fn send_now(hub: &Handle, request: NotificationRequest) -> DeliveryAttempt {
+    let service = request.service;
+    let (status, error) = match send(hub, OutgoingDelivery::from(request)).await {
+        Ok(reply) => (Some(reply.status), refused(service, &reply)),
+        Err(failure) => (None, Some(failure.to_string())),
+    };
+    DeliveryAttempt { at: hub.now(), status, error }
+}
+
+/// Why a service didn't take a notification.
+fn refused(service: NotificationService, reply: &EgressReply) -> Option<String> {
+    match answered(reply.status, || AttemptDecision::GiveUp) {
+        (_, None, ..) => notifications::refusal(service, reply),
+        (_, why, ..) => why,
+    }
+}
+
+async fn send(hub: &Handle, letter: OutgoingDelivery) -> Result<EgressReply, EgressFailure> {
     let guard = &hub.options().egress;
-    let target = guard.check(&delivery.url)?;
-    let PushNotification { headers, bodies } = letter;
+    let target = guard.check(letter.url.expose())?;
+    let PushNotification { headers, bodies } = letter.push;
     let (first, rest) = bodies.split_first().expect("a letter says something");
     let mut reply = guard.post(&target, headers.clone(), first.clone().into()).await?;
     for body in rest {
@@ -119,15 +179,31 @@ async fn send(hub: &Handle, delivery: &DeliveryRecord, letter: PushNotification)
     Ok(reply)
 }
 
+/// The browser doesn't take notifications any more.
+async fn forget(hub: &Handle, delivery: &DeliveryRecord) {
+    let Some(id) = delivery.target else { return };
+    if let Ok(target) = hub.store().notification_target(delivery.tenant, id).await {
+        hub.forget_target(&target).await;
+    }
+}
+
 fn judge(
     hub: &Handle,
     delivery: &DeliveryRecord,
+    service: Option<NotificationService>,
     sent: Result<EgressReply, EgressFailure>,
 ) -> (DeliveryAttempt, AttemptDecision, TargetHealth) {
     let number = delivery.attempts + 1;
     let options = &hub.options().outbox;
     let retry = |retry_after: Option<Duration>| retry::after(options, hub.env(), number, retry_after);
     let (status, error, next, health) = match sent {
+        Ok(reply) if service.is_some_and(|service| notifications::has_ended(service, reply.status)) => {
+            let why = "The browser no longer takes notifications.".to_owned();
+            (Some(reply.status), Some(why), AttemptDecision::GiveUp, TargetHealth::Well)
+        }
+        Ok(reply) if let Some(why) = inner_refusal(service, &reply) => {
+            (Some(reply.status), Some(why), retry(None), TargetHealth::Well)
+        }
         Ok(reply) => {
             let retry_after = reply.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
             let retry_after = retry_after.and_then(|value| retry::parse_retry_after(value, hub.env().wall()));
@@ -142,6 +218,11 @@ fn judge(
         Err(failure) => (None, Some(failure.to_string()), retry(None), TargetHealth::Ill),
     };
     (DeliveryAttempt { at: hub.now(), status, error }, next, health)
+}
+
+/// The refusal inside a success.
+fn inner_refusal(service: Option<NotificationService>, reply: &EgressReply) -> Option<String> {
+    service.filter(|_| reply.is_success()).and_then(|service| notifications::refusal(service, reply))
 }
 
 fn answered(

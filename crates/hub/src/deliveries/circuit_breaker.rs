@@ -48,15 +48,21 @@ impl CircuitBreakers {
 
     /// Whether the target may be called now. An admitted call must be followed by its outcome.
     pub(super) fn admit(&mut self, target: &str, now: Timestamp) -> bool {
+        if self.is_paused(target, now) {
+            return false;
+        }
         let Some(circuit) = self.ill.get_mut(target) else { return true };
         if circuit.failures < self.patience.failures {
             return true;
         }
-        if circuit.is_probed || now < circuit.failed_at.plus(self.patience.pause) {
-            return false;
-        }
-        circuit.is_probed = true;
-        true
+        !std::mem::replace(&mut circuit.is_probed, true)
+    }
+
+    /// Whether the target failed so recently that it isn't even probed.
+    pub(super) fn is_paused(&self, target: &str, now: Timestamp) -> bool {
+        self.ill.get(target).is_some_and(|circuit| {
+            circuit.failures >= self.patience.failures && now < circuit.failed_at.plus(self.patience.pause)
+        })
     }
 
     pub(super) fn succeeded(&mut self, target: &str) {
@@ -73,6 +79,27 @@ impl CircuitBreakers {
         let failures = self.ill.get(target).map_or(0, |circuit| circuit.failures);
         let circuit = CircuitBreaker { failures: failures.saturating_add(1), failed_at: at, is_probed: false };
         self.ill.insert(target.to_owned(), circuit);
+    }
+
+    /// Whether the call that was just admitted is a probe.
+    pub(super) fn is_probed(&self, target: &str) -> bool {
+        self.ill.get(target).is_some_and(|circuit| circuit.is_probed)
+    }
+
+    pub(super) fn is_ill(&self, target: &str) -> bool {
+        self.ill.contains_key(target)
+    }
+
+    /// The failures in a row that all nodes have seen, each with its target, take the place of what this one remembers.
+    pub(super) fn learn(&mut self, failures: impl Iterator<Item = (String, Timestamp)>) {
+        let mut ill: HashMap<String, CircuitBreaker> = HashMap::new();
+        for (target, at) in failures {
+            let is_probed = self.is_probed(&target);
+            let circuit = ill.entry(target).or_insert(CircuitBreaker { failures: 0, failed_at: at, is_probed });
+            circuit.failures += 1;
+            circuit.failed_at = circuit.failed_at.max(at);
+        }
+        self.ill = ill;
     }
 
     /// Nothing was learned about the target.
@@ -109,6 +136,22 @@ mod tests {
         circuits.succeeded("a");
         assert!(circuits.admit("a", at(123)) && circuits.admit("a", at(123)));
         assert_eq!(circuits.ill.len(), 0);
+    }
+
+    #[test]
+    fn failures_that_other_nodes_saw_count() {
+        let mut circuits = CircuitBreakers::new(CircuitPolicy { failures: 2, pause: Duration::from_secs(60) });
+        let failure = |target: &str, seconds| (target.to_owned(), at(seconds));
+        circuits.learn([failure("a", 0), failure("b", 1), failure("a", 2)].into_iter());
+        assert!(!circuits.admit("a", at(61)) && circuits.admit("b", at(61)));
+        assert!(circuits.admit("a", at(62)) && circuits.is_probed("a"));
+        circuits.learn([failure("a", 0), failure("a", 2)].into_iter());
+        assert!(!circuits.admit("a", at(62)), "this node's probe is still under way");
+        circuits.learn([failure("a", 0), failure("a", 63)].into_iter());
+        circuits.unknown("a");
+        assert!(!circuits.admit("a", at(122)) && circuits.admit("a", at(123)));
+        circuits.learn([].into_iter());
+        assert!(!circuits.is_ill("a") && circuits.admit("a", at(63)), "a call at another node succeeded");
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! attempts, never twice at the same time, and never after a recorded acknowledgement. A target that keeps failing is
 //! paused, and neither a target nor all targets of a host may use more than their share of the slots. Some slots are for
 //! requests for approval alone: somebody waits for those.
+//!
+//! Several nodes count the failures of a target together, and one of them probes it.
 
 mod attempt;
 mod body;
@@ -11,6 +13,7 @@ mod circuit_breaker;
 mod push_renderer;
 mod retry;
 mod secret;
+mod shared_circuits;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,16 +22,18 @@ use std::{
 };
 
 use attache_client::egress;
-use attache_protocol::{DeliveryId, wire::delivery::DeliveryKind};
+use attache_protocol::{DeliveryId, Timestamp, wire::delivery::DeliveryKind};
 use attache_store::record::delivery::DeliveryRecord;
 use tokio::{
     task::JoinSet,
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 use crate::{Handle, bus::Topic};
 use circuit_breaker::CircuitBreakers;
+use shared_circuits::Probe;
 
+pub(crate) use attempt::send_now;
 pub use circuit_breaker::CircuitPolicy;
 pub use push_renderer::{PushNotification, PushRenderer, PushUpdate};
 pub(crate) use secret::{SecretSubject, WebhookSigners};
@@ -54,9 +59,10 @@ pub struct Options {
     pub last_words: Duration,
 }
 
-/// Deliveries that a person wants sent now, whatever the state of their target.
+/// Deliveries that a person wants sent now, whatever the state of their target, and since when. Another node may send
+/// one first.
 #[derive(Debug, Default)]
-pub(crate) struct UrgentDeliveries(Mutex<HashSet<DeliveryId>>);
+pub(crate) struct UrgentDeliveries(Mutex<HashMap<DeliveryId, Timestamp>>);
 
 /// The task that sends. It owns all deliveries in progress.
 struct DeliverySender {
@@ -83,6 +89,9 @@ const APPROVAL_PART: usize = 4;
 /// The most that one read takes from the store.
 const MAX_DUE: usize = 65_536;
 
+/// A delivery that was urgent for longer has been sent by another node.
+const URGENT_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+
 /// Runs until the hub drains.
 pub(crate) async fn run(hub: Handle) {
     let mut hints = hub.bus().watch(Topic::Deliveries);
@@ -95,6 +104,19 @@ pub(crate) async fn run(hub: Handle) {
             () = hints.moved() => {}
             () = sleep_until(look_again) => {}
             Some(ended) = outbox.under_way.join_next() => outbox.ended(ended),
+        }
+    }
+}
+
+/// Whether no other node makes the next attempt. It is leased to this one until it is recorded.
+async fn is_ours(hub: &Handle, delivery: &DeliveryRecord) -> bool {
+    let Some(node) = hub.node() else { return true };
+    match hub.store().lease_deliveries(node, vec![(delivery.id, delivery.attempts + 1)]).await {
+        Ok(leased) => !leased.is_empty(),
+        Err(error) => {
+            tracing::debug!(delivery.id = %delivery.id, %error, "a delivery could not be leased");
+            sleep(hub.options().outbox.look_every).await;
+            false
         }
     }
 }
@@ -124,12 +146,14 @@ impl Default for Options {
 // === impl UrgentDeliveries ===
 
 impl UrgentDeliveries {
-    pub(crate) fn add(&self, delivery: DeliveryId) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(delivery);
+    pub(crate) fn add(&self, delivery: DeliveryId, at: Timestamp) {
+        let mut urgent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        urgent.retain(|_, since| at < since.plus(URGENT_TIMEOUT));
+        urgent.insert(delivery, at);
     }
 
     pub(crate) fn take(&self, delivery: DeliveryId) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&delivery)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&delivery).is_some()
     }
 }
 
@@ -146,11 +170,14 @@ impl DeliverySender {
         let slots = self.hub.options().outbox.slots;
         while self.under_way.len() < slots {
             let limit = self.reach.max(2 * slots);
-            let due = match self.hub.store().due_deliveries(self.hub.now(), limit).await {
+            let due = match self.hub.store().due_deliveries(self.hub.node(), self.hub.now(), limit).await {
                 Ok(due) => due,
                 Err(error) => return tracing::warn!(%error, "can't read the due deliveries"),
             };
             let found = due.len();
+            if found > 0 {
+                shared_circuits::learn(&self.hub, &self.circuits).await;
+            }
             for delivery in due {
                 if self.under_way.len() < slots && !self.busy.contains(&delivery.id) {
                     self.start(delivery);
@@ -174,16 +201,20 @@ impl DeliverySender {
         let options = &self.hub.options().outbox;
         let (target, host) = (egress::origin(&delivery.url), egress::host(&delivery.url));
         let share = |of: &String| self.shares.get(of).copied().unwrap_or_default();
-        let is_for_approval = delivery.permission.is_some();
+        let is_for_approval = delivery.permission.is_some() || delivery.target.is_some();
         if share(&host) >= options.slots_per_host
             || (!is_for_approval && self.under_way.len() >= options.slots - options.slots / APPROVAL_PART)
         {
             return;
         }
         let is_urgent = self.hub.urgent().take(delivery.id);
-        let admit = || self.circuits.lock().unwrap_or_else(PoisonError::into_inner).admit(&target, self.hub.now());
-        if !is_urgent && (share(&target) >= options.slots_per_target || !admit()) {
-            return;
+        let mut is_probe = false;
+        if !is_urgent {
+            let mut circuits = self.circuits.lock().unwrap_or_else(PoisonError::into_inner);
+            if share(&target) >= options.slots_per_target || !circuits.admit(&target, self.hub.now()) {
+                return;
+            }
+            is_probe = circuits.is_probed(&target);
         }
         let shares = [target, host];
         for share in &shares {
@@ -193,7 +224,18 @@ impl DeliverySender {
         let (hub, circuits) = (self.hub.clone(), self.circuits.clone());
         self.under_way.spawn(async move {
             let id = delivery.id;
-            attempt::make(&hub, delivery, &circuits).await;
+            let probe =
+                if is_probe { shared_circuits::begin_probe(&hub, &circuits, &shares[0]).await } else { Probe::None };
+            if probe == Probe::AtAnotherNode {
+                // Not before the next look, or this one would be repeated until the other node is done.
+                sleep(hub.options().outbox.look_every).await;
+            }
+            if probe == Probe::AtAnotherNode || !is_ours(&hub, &delivery).await {
+                circuits.lock().unwrap_or_else(PoisonError::into_inner).unknown(&shares[0]);
+            } else {
+                attempt::make(&hub, delivery, &circuits).await;
+            }
+            shared_circuits::end_probe(&hub, &shares[0], probe).await;
             FinishedAttempt { delivery: id, shares }
         });
     }

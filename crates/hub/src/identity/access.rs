@@ -7,7 +7,7 @@ mod name_cache;
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, OnceLock, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -17,7 +17,10 @@ use attache_protocol::{
     rules::access::{AccessRuleSet, Fallback},
 };
 use attache_store::{Store, WriteContext, record::user::AccessRulesRecord};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::{
+    sync::{Mutex, MutexGuard},
+    time::Instant,
+};
 
 use crate::{Error, Handle, Result, error::about, hub::StartError};
 
@@ -28,9 +31,12 @@ use name_cache::NameCache;
 /// The hub's access rules.
 #[derive(Debug)]
 pub(crate) struct AccessControl {
-    in_force: RwLock<HashMap<TenantId, Arc<ActiveRules>>>,
-    /// The rules file for the hub's own tenant.
-    file: Option<(TenantId, RulesFile)>,
+    in_force: RwLock<HashMap<TenantId, (Arc<ActiveRules>, Instant)>>,
+    /// How long rules are believed that another node may change.
+    believed: Option<Duration>,
+    /// The rules file for the hub's own tenant, which is known from the start on.
+    file: Option<RulesFile>,
+    file_tenant: OnceLock<TenantId>,
     /// The hash of the file content that was read last.
     seen: std::sync::Mutex<Option<[u8; 32]>>,
     /// Why the current file content is not applied.
@@ -49,41 +55,53 @@ pub(crate) struct ActiveRules {
 // === impl AccessControl ===
 
 impl AccessControl {
-    /// Without a file, rules live in the store. A file is read now, and an invalid one fails the start.
+    /// Without a file, rules live in the store. `believed` is how long rules are if other nodes may change them.
+    pub(crate) fn new(file: Option<PathBuf>, names_believed: Duration, believed: Option<Duration>) -> Self {
+        Self {
+            in_force: RwLock::default(),
+            believed,
+            file: file.map(RulesFile::new),
+            file_tenant: OnceLock::new(),
+            seen: std::sync::Mutex::default(),
+            problem: RwLock::default(),
+            names: NameCache::new(names_believed),
+            changing: Mutex::default(),
+        }
+    }
+
+    /// Reads the file for this tenant. An invalid one fails the start.
     pub(crate) async fn open(
-        file: Option<PathBuf>,
+        &self,
         store: &dyn Store,
         tenant: TenantId,
         now: Timestamp,
-        believed: Duration,
-    ) -> std::result::Result<Self, StartError> {
-        let access = Self {
-            in_force: RwLock::default(),
-            file: file.map(|path| (tenant, RulesFile::new(path))),
-            seen: std::sync::Mutex::default(),
-            problem: RwLock::default(),
-            names: NameCache::new(believed),
-            changing: Mutex::default(),
-        };
-        if let Some((_, file)) = &access.file {
+    ) -> std::result::Result<(), StartError> {
+        let _ = self.file_tenant.set(tenant);
+        if let Some(file) = &self.file {
             let text = file.read().await.map_err(|unusable| StartError::Rules(unusable.to_string()))?;
             let rules = parse(&text).map_err(|report| StartError::Rules(file.wrong(&report).to_string()))?;
             let digest = digest(&text);
             let context = WriteContext::new(tenant, WriteContext::SYSTEM, now);
             let kept = store.set_access_rules(context, text, None).await.map_err(StartError::Store)?;
-            access.put(tenant, ActiveRules { rules, version: kept.version });
-            access.set_seen(Some(digest));
+            self.put(tenant, ActiveRules { rules, version: kept.version });
+            self.set_seen(Some(digest));
         }
-        Ok(access)
+        Ok(())
+    }
+
+    /// The file and its tenant.
+    fn file(&self) -> Option<(TenantId, &RulesFile)> {
+        self.file_tenant.get().copied().zip(self.file.as_ref())
     }
 
     pub(crate) fn file_of(&self, tenant: TenantId) -> Option<&RulesFile> {
-        self.file.as_ref().filter(|(of, _)| *of == tenant).map(|(_, file)| file)
+        self.file().filter(|(of, _)| *of == tenant).map(|(_, file)| file)
     }
 
     /// 0 until the tenant's rules are first requested.
     pub(crate) fn version(&self, tenant: TenantId) -> i64 {
-        self.get(tenant).map_or(0, |known| known.version)
+        let in_force = self.in_force.read().unwrap_or_else(PoisonError::into_inner);
+        in_force.get(&tenant).map_or(0, |(known, _)| known.version)
     }
 
     pub(crate) fn problem(&self) -> Option<String> {
@@ -95,18 +113,36 @@ impl AccessControl {
         self.changing.lock().await
     }
 
+    /// `None` if they must be read from the store.
     fn get(&self, tenant: TenantId) -> Option<Arc<ActiveRules>> {
-        self.in_force.read().unwrap_or_else(PoisonError::into_inner).get(&tenant).cloned()
+        let in_force = self.in_force.read().unwrap_or_else(PoisonError::into_inner);
+        let (known, read_at) = in_force.get(&tenant)?;
+        self.believed.is_none_or(|believed| read_at.elapsed() < believed).then(|| known.clone())
+    }
+
+    /// Another node changed them.
+    pub(crate) fn forget(&self, tenant: TenantId) {
+        self.in_force.write().unwrap_or_else(PoisonError::into_inner).remove(&tenant);
+    }
+
+    /// Other nodes may have changed the rules of any tenant.
+    pub(crate) fn forget_all(&self) {
+        self.in_force.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// A late answer from the store doesn't replace a newer one.
     fn put(&self, tenant: TenantId, new: ActiveRules) -> Arc<ActiveRules> {
+        self.put_read(tenant, new, Instant::now())
+    }
+
+    /// The same for rules that the store was asked for at this time.
+    fn put_read(&self, tenant: TenantId, new: ActiveRules, asked_at: Instant) -> Arc<ActiveRules> {
         let mut in_force = self.in_force.write().unwrap_or_else(PoisonError::into_inner);
         match in_force.get(&tenant) {
-            Some(known) if known.version > new.version => known.clone(),
+            Some((known, _)) if known.version > new.version => known.clone(),
             Some(_) | None => {
                 let new = Arc::new(new);
-                in_force.insert(tenant, new.clone());
+                in_force.insert(tenant, (new.clone(), asked_at));
                 new
             }
         }
@@ -146,8 +182,9 @@ impl Handle {
         if let Some(known) = self.access().get(tenant) {
             return Ok(known);
         }
+        let asked_at = Instant::now();
         let stored = self.store().access_rules(tenant).await.map_err(about("tenant"))?;
-        Ok(self.access().put(tenant, parse_stored(stored)))
+        Ok(self.access().put_read(tenant, parse_stored(stored), asked_at))
     }
 
     /// Applies the text and logs the change. The caller has parsed it and holds [`AccessControl::change`].
@@ -166,7 +203,7 @@ impl Handle {
 
     /// Loads changes of the file.
     pub(crate) async fn watch_rules_file(&self) -> Result<()> {
-        let Some((_, file)) = &self.access().file else { return Ok(()) };
+        let Some((_, file)) = self.access().file() else { return Ok(()) };
         // Almost always nothing has changed, and the lock isn't needed.
         match file.read().await {
             Ok(text) if self.access().has_seen(digest(&text)) => Ok(()),
@@ -180,7 +217,7 @@ impl Handle {
     /// Reads the file and applies its rules. An invalid file only changes the reported problem. The caller holds
     /// [`AccessControl::change`].
     pub(crate) async fn look_at_rules_file(&self) -> Result<()> {
-        let Some((tenant, file)) = &self.access().file else { return Ok(()) };
+        let Some((tenant, file)) = self.access().file() else { return Ok(()) };
         let (seen, looked) = match file.read().await {
             Ok(text) => match parse(&text) {
                 Ok(rules) => (Some(digest(&text)), Ok((text, rules))),
@@ -199,7 +236,7 @@ impl Handle {
             }
         };
         self.access().set_problem(None);
-        let context = WriteContext::new(*tenant, WriteContext::SYSTEM, self.now());
+        let context = WriteContext::new(tenant, WriteContext::SYSTEM, self.now());
         let kept = self.put_in_force(context, text, rules, None).await?;
         self.access().set_seen(seen);
         tracing::debug!(rules.version = kept.version, "the rules of the file are active");

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use attache_protocol::{
-    AgentId, Code, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
+    Actor, AgentId, Code, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
     rules::run::RunPhase,
     secret::{Kind, SecretHash},
     wire::{
@@ -13,7 +13,7 @@ use attache_protocol::{
         runtime::RuntimeState,
     },
 };
-use attache_store::record::{AgentRef, KeyKind, RuntimeKind, StoredCredential, user::UserRef};
+use attache_store::record::{AgentRef, KeyKind, RunRecord, RuntimeKind, StoredCredential, user::UserRef};
 use tokio::time::Instant;
 
 use crate::{
@@ -107,6 +107,38 @@ impl Handle {
     /// The current rights of the key or session that created a pairing code.
     pub(crate) async fn check_maker(&self, maker: KeyId) -> Result<Principal> {
         self.check_proof(&PresentedCredential::Maker(maker)).await
+    }
+
+    /// The person who created this run, with the rights that they and their credential have now. A session that has expired
+    /// since still speaks for what was done in it, if it was in person.
+    pub(crate) async fn creator_of(&self, run: &RunRecord) -> Result<Principal> {
+        let Actor::Key(key) = run.caller else { return Err(unknown()) };
+        let by = match (self.check_maker(key).await, self.credential(CredentialLookup::Key(key)).await?) {
+            (
+                Err(_),
+                StoredCredential::Key {
+                    tenant,
+                    user: Some(user),
+                    role,
+                    revoked: false,
+                    kind: KeyKind::Session,
+                    opener: None,
+                    agent: None,
+                    ..
+                },
+            ) if run.spec.in_person => Principal {
+                tenant,
+                who: PrincipalKind::Key { key, role },
+                user: Some(user),
+                owner_role: None,
+                scopes: None,
+                ends_at: None,
+                is_issued: false,
+                proof: PresentedCredential::Maker(key),
+            },
+            (checked, _) => checked?,
+        };
+        if by.tenant == run.tenant && by.user == run.user { Ok(by) } else { Err(unknown()) }
     }
 
     /// Whether the principal's credential is still valid, and its current rights.
@@ -330,7 +362,7 @@ impl Handle {
         Ok(None)
     }
 
-    pub(super) async fn credential(&self, by: CredentialLookup) -> Result<StoredCredential> {
+    pub(crate) async fn credential(&self, by: CredentialLookup) -> Result<StoredCredential> {
         if let Some(credential) = self.credentials().get(by) {
             return Ok(credential);
         }

@@ -93,6 +93,10 @@ impl CredentialCache {
         });
     }
 
+    pub(crate) fn forget_all(&self) {
+        self.forget(|_| true);
+    }
+
     fn forget(&self, matches: impl Fn(&StoredCredential) -> bool) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.forgotten_at = Some(Instant::now());

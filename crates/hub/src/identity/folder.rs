@@ -15,36 +15,66 @@ use aws_lc_rs::{
 #[derive(Debug, Clone)]
 pub(crate) struct IdentityFolder(PathBuf);
 
+const PAIRING: &str = "pairing.key";
+const WEBHOOK: &str = "webhook.key";
+const SEAL: &str = "seal.key";
+const TOKEN: &str = "token.key";
+const CARD: &str = "card.key";
+const VAPID: &str = "vapid.key";
+
 // === impl IdentityFolder ===
 
 impl IdentityFolder {
+    /// The keys that all nodes of a hub have in common.
+    pub(crate) const SHARED_KEYS: [&str; 6] = [PAIRING, WEBHOOK, SEAL, TOKEN, CARD, VAPID];
+
     /// Creates the folder with mode 0700, or tightens its mode.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         private_file::folder(path)?;
         Ok(Self(path.to_owned()))
     }
 
+    /// Whether a hub has its keys there. A start would create what is missing, and what the database has would be lost.
+    pub(crate) fn has_keys(path: &Path) -> bool {
+        [SEAL, TOKEN].iter().all(|name| path.join(name).is_file())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Creates those of the shared keys that don't exist.
+    pub(crate) fn create_missing(&self, env: &Env) -> io::Result<()> {
+        self.pairing_key(env)?;
+        self.webhook_key(env)?;
+        self.seal_key(env)?;
+        self.token_key(env)?;
+        self.card_key(env)?;
+        self.vapid_key(env)?;
+        Ok(())
+    }
+
     pub(crate) fn admin_key(&self) -> PathBuf {
         self.0.join("admin.key")
     }
 
-    pub(crate) fn blobs(&self) -> PathBuf {
-        self.0.join("blobs")
-    }
-
     /// The key that hashes pairing codes, created at the first start.
     pub(crate) fn pairing_key(&self, env: &Env) -> io::Result<Secret<[u8; 32]>> {
-        self.key("pairing.key", env)
+        self.key(PAIRING, env)
     }
 
     /// The key that webhook secrets are derived from, created at the first start.
     pub(crate) fn webhook_key(&self, env: &Env) -> io::Result<Secret<[u8; 32]>> {
-        self.key("webhook.key", env)
+        self.key(WEBHOOK, env)
     }
 
     /// The key that encrypts third-party secrets, created at the first start.
     pub(crate) fn seal_key(&self, env: &Env) -> io::Result<Secret<[u8; 32]>> {
-        self.key("seal.key", env)
+        self.key(SEAL, env)
     }
 
     fn key(&self, name: &str, env: &Env) -> io::Result<Secret<[u8; 32]>> {
@@ -66,9 +96,9 @@ impl IdentityFolder {
 
     /// The key that signs tokens, as PKCS#8, created at the first start.
     pub(crate) fn token_key(&self, env: &Env) -> io::Result<Ed25519KeyPair> {
-        let path = self.0.join("token.key");
+        let path = self.0.join(TOKEN);
         let invalid = |what: &str| {
-            io::Error::new(io::ErrorKind::InvalidData, format!("token.key {what}; remove it and start again"))
+            io::Error::new(io::ErrorKind::InvalidData, format!("{TOKEN} {what}; remove it and start again"))
         };
         match fs::read(&path) {
             Ok(bytes) => Ed25519KeyPair::from_pkcs8(&bytes).map_err(|_| invalid("is not an Ed25519 key in PKCS#8")),
@@ -86,15 +116,25 @@ impl IdentityFolder {
 
     /// The key that signs cards, as PKCS#8, created at the first start.
     pub(crate) fn card_key(&self, env: &Env) -> io::Result<EcdsaKeyPair> {
-        let path = self.0.join("card.key");
+        self.signing_key(CARD, env)
+    }
+
+    /// The key that signs requests to push services, as PKCS#8, created at the first start. Browsers bind their
+    /// subscriptions to it.
+    pub(crate) fn vapid_key(&self, env: &Env) -> io::Result<EcdsaKeyPair> {
+        self.signing_key(VAPID, env)
+    }
+
+    fn signing_key(&self, name: &str, env: &Env) -> io::Result<EcdsaKeyPair> {
+        let path = self.0.join(name);
         let invalid = |what: &str| {
-            io::Error::new(io::ErrorKind::InvalidData, format!("card.key {what}; remove it and start again"))
+            io::Error::new(io::ErrorKind::InvalidData, format!("{name} {what}; remove it and start again"))
         };
         match fs::read(&path) {
             Ok(bytes) => EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &bytes)
                 .map_err(|_| invalid("is not a P-256 key in PKCS#8")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let key = new_card_key(env).ok_or_else(|| invalid("can't be created"))?;
+                let key = new_signing_key(env).ok_or_else(|| invalid("can't be created"))?;
                 let document = key.to_pkcs8v1().map_err(|_| invalid("can't be created"))?;
                 private_file::write(&path, document.as_ref())?;
                 Ok(key)
@@ -110,7 +150,7 @@ impl IdentityFolder {
 }
 
 /// Almost any 32 bytes are a valid P-256 key. One in four billion is not, and then the next bytes are tried.
-fn new_card_key(env: &Env) -> Option<EcdsaKeyPair> {
+fn new_signing_key(env: &Env) -> Option<EcdsaKeyPair> {
     let mut secret = [0; 32];
     for _ in 0..4 {
         env.fill(&mut secret);

@@ -1,4 +1,5 @@
-//! Counts attempts per minute and address, agent, name or principal, and rejects excess attempts.
+//! Counts attempts per minute and address, agent, name or principal, and rejects excess attempts. Each of several nodes
+//! counts its own and allows its share, so that all of them together allow what one would, without a write per attempt.
 
 use std::{
     collections::HashMap,
@@ -11,17 +12,18 @@ use std::{
 use attache_protocol::Code;
 use tokio::time::Instant;
 
-use crate::{Error, Result};
+use crate::{Error, Result, nodes::NodeCount};
 
 const WINDOW: Duration = Duration::from_secs(60);
 /// An attacker with more than twice as many addresses evicts old entries instead of growing memory.
 const CAPACITY: usize = 8_192;
 
-/// So many attempts per minute, starting with the first.
+/// So many attempts per minute at all nodes, starting with the first.
 #[derive(Debug)]
 pub(crate) struct RateLimiter<K> {
     policy: &'static str,
     per_minute: u32,
+    nodes: NodeCount,
     windows: Mutex<Generations<K>>,
 }
 
@@ -67,7 +69,18 @@ impl<K: Eq + Hash + Clone> RateLimiter<K> {
     /// `policy` is the limit's name in the `RateLimit` headers.
     pub(crate) fn new(policy: &'static str, per_minute: u32) -> Self {
         let generations = Generations { young: HashMap::new(), old: HashMap::new() };
-        Self { policy, per_minute, windows: Mutex::new(generations) }
+        Self { policy, per_minute, nodes: NodeCount::default(), windows: Mutex::new(generations) }
+    }
+
+    /// The same, where these nodes each allow a part of it: the same part, because a balancer spreads callers evenly.
+    #[must_use]
+    pub(crate) fn shared_by(self, nodes: &NodeCount) -> Self {
+        Self { nodes: nodes.clone(), ..self }
+    }
+
+    /// What this node allows. At least one attempt, unless nobody may make any.
+    fn share(&self) -> u32 {
+        self.per_minute.div_ceil(self.nodes.get().get())
     }
 
     /// Counts an attempt before its outcome is known, unless the limit is reached. This bounds concurrent attempts too.
@@ -85,7 +98,7 @@ impl<K: Eq + Hash + Clone> RateLimiter<K> {
     fn take_at(&self, key: K, now: Instant) -> Result<RateLimitStatus> {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         let window = windows.entry(key, now);
-        if window.count >= self.per_minute {
+        if window.count >= self.share() {
             return Err(self.refuse(*window, now));
         }
         window.count += 1;
@@ -96,15 +109,15 @@ impl<K: Eq + Hash + Clone> RateLimiter<K> {
         let rest = WINDOW.saturating_sub(now.duration_since(window.began));
         RateLimitStatus {
             policy: self.policy,
-            per_minute: self.per_minute,
-            remaining: self.per_minute.saturating_sub(window.count),
+            per_minute: self.share(),
+            remaining: self.share().saturating_sub(window.count),
             reset: rest.as_secs() + u64::from(rest.subsec_nanos() > 0),
         }
     }
 
     fn refuse(&self, window: RateWindow, now: Instant) -> Error {
         let left = self.left(window, now);
-        let message = format!("Too many attempts. The limit is {} per minute.", self.per_minute);
+        let message = format!("Too many attempts. The limit is {} per minute.", self.share());
         let hint = format!("Wait {} seconds, then try again.", left.reset);
         Error::new(Code::TooManyRequests, message).hint(hint).limited(left)
     }

@@ -10,6 +10,7 @@ use crate::{
     Options, Principal, PrincipalKind, Result,
     connection_slot::ConnectionId,
     identity::limiter::{ClientNetwork, RateLimitStatus, RateLimiter},
+    nodes::NodeCount,
 };
 
 #[derive(Debug)]
@@ -45,15 +46,16 @@ enum RateSubject {
 // === impl RequestLimits ===
 
 impl RequestLimits {
-    pub(crate) fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: &Options, nodes: &NodeCount) -> Self {
         Self {
-            by_address: RateLimiter::new("sign-in", options.sign_in_failures_per_minute),
-            by_name: RateLimiter::new("sign-in", options.sign_in_failures_per_minute),
-            failed: RateLimiter::new("failed", options.failures_per_minute),
-            anonymous: RateLimiter::new("anonymous", options.anonymous_per_minute),
+            by_address: RateLimiter::new("sign-in", options.sign_in_failures_per_minute).shared_by(nodes),
+            by_name: RateLimiter::new("sign-in", options.sign_in_failures_per_minute).shared_by(nodes),
+            failed: RateLimiter::new("failed", options.failures_per_minute).shared_by(nodes),
+            anonymous: RateLimiter::new("anonymous", options.anonymous_per_minute).shared_by(nodes),
+            // A connection is at one node.
             entering: RateLimiter::new("anonymous", options.anonymous_per_minute),
-            credentials: RateLimiter::new("credentials", options.credentials_per_minute),
-            principals: options.requests_per_minute.map(|limit| RateLimiter::new("principal", limit)),
+            credentials: RateLimiter::new("credentials", options.credentials_per_minute).shared_by(nodes),
+            principals: options.requests_per_minute.map(|limit| RateLimiter::new("principal", limit).shared_by(nodes)),
         }
     }
 

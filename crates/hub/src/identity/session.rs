@@ -1,13 +1,10 @@
 //! One-time login links, passwords, and the console sessions that both open.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    sync::{Mutex, PoisonError},
-};
+use std::net::IpAddr;
 
 use attache_protocol::{
-    Actor, KeyId, Secret, TenantId, Timestamp, UserId,
+    Actor, Json, KeyId, Secret, TenantId, Timestamp, UserId,
+    digest::hex,
     secret::{Kind, SecretHash},
     wire::{
         key::{KeyScope, Role},
@@ -19,9 +16,11 @@ use attache_store::{
     WriteContext,
     record::{
         AuditEvent, NewKey, SessionOpening,
+        shared_value::{SharedValue, SharedValueKind, SharedValueLimit},
         user::{UserRecord, UserRef},
     },
 };
+use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, Handle, Result, check,
@@ -29,9 +28,8 @@ use crate::{
     identity::{Action, PresentedCredential, Principal, PrincipalKind},
 };
 
-/// Pending links. The oldest are dropped.
-const CAPACITY: usize = 256;
-const CAPACITY_PER_PERSON: usize = 16;
+/// Unused links of one person, however many keys they have. The oldest are dropped.
+const MAX_LINKS: usize = 16;
 
 /// A signed-in browser. The secret belongs in a cookie and nowhere else.
 #[derive(Debug, Clone)]
@@ -42,24 +40,20 @@ pub struct SignedInSession {
 }
 
 /// The person a login link signs in.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoginLinkTarget {
     /// `None` if there is no user.
     pub user: Option<String>,
     pub role: Role,
 }
 
-/// Unused links. Kept in memory only: after a restart, a person creates a new one.
-#[derive(Debug, Default)]
-pub(crate) struct LoginLinks(Mutex<HashMap<SecretHash, PendingLogin>>);
-
-#[derive(Debug, Clone)]
+/// An unused link, as the store keeps it under the hash of its token.
+#[derive(Debug, Serialize, Deserialize)]
 struct PendingLogin {
-    /// Who created the link.
-    maker: Principal,
+    /// The key or session that created the link.
+    maker: KeyId,
     user: Option<UserId>,
     target: LoginLinkTarget,
-    expires_at: Timestamp,
 }
 
 /// A session about to be opened.
@@ -80,7 +74,9 @@ impl Handle {
     pub async fn login_link(&self, by: &Principal, request: LoginLinkRequest) -> Result<LoginLink> {
         let permit = by.may(Action::CreateLoginLink)?;
         by.lasting("create login links")?;
-        let own = by.role().ok_or_else(|| Error::forbidden("Only people can sign in."))?;
+        let PrincipalKind::Key { key: maker, role: own } = by.who else {
+            return Err(Error::forbidden("Only people can sign in."));
+        };
         let user = match (&request.user, by.user) {
             (Some(user), _) => {
                 Some(self.user_acted_for(&permit, user, "create a login link", "create login links").await?)
@@ -99,8 +95,16 @@ impl Handle {
         let expires_at = expires_at.unwrap_or_else(|| self.now());
         let event = AuditEvent::LoginLinkCreated { user, role: target.role, expires_at };
         self.store().record_event(self.context(by), event).await.map_err(about("user"))?;
-        let pending = PendingLogin { maker: by.clone(), user, target: target.clone(), expires_at };
-        self.logins().add(token.hash(), pending, self.now());
+        let link = SharedValue {
+            kind: SharedValueKind::LoginLink,
+            name: hex(&token.hash().0),
+            tenant: by.tenant,
+            holder: by.holder().to_string(),
+            value: Json::of(&PendingLogin { maker, user, target: target.clone() }).get().into(),
+            expires_at,
+        };
+        let limit = SharedValueLimit::PerHolder(MAX_LINKS);
+        self.store().keep_value(link, limit, self.now()).await.map_err(about("login link"))?;
         Ok(LoginLink {
             url: format!("{}/login?token={}", self.origin(), token.expose()),
             expires_at,
@@ -111,20 +115,25 @@ impl Handle {
     }
 
     /// The person a link's token signs in. Does not use the link up.
-    pub fn login_target(&self, token: &str) -> Option<LoginLinkTarget> {
-        self.logins().target(SecretHash::of(token), self.now())
+    pub async fn login_target(&self, token: &str) -> Result<Option<LoginLinkTarget>> {
+        let name = hex(&SecretHash::of(token).0);
+        let link = self.store().shared_value(SharedValueKind::LoginLink, &name, self.now()).await;
+        let link = link.map_err(about("login link"))?;
+        Ok(link.as_ref().and_then(PendingLogin::read).map(|pending| pending.target))
     }
 
-    /// Uses up a link's token and opens a session.
+    /// Uses up a link's token and opens a session. Of several callers, at whatever nodes, one gets it.
     pub async fn redeem_login(&self, token: &str, from: IpAddr) -> Result<SignedInSession> {
-        let pending = self.logins().take(SecretHash::of(token), self.now());
-        let Some(PendingLogin { maker, user, target, .. }) = pending else {
+        let (name, at) = (hex(&SecretHash::of(token).0), self.now());
+        let link = self.store().take_value(SharedValueKind::LoginLink, &name, at, at).await;
+        let link = link.map_err(about("login link"))?;
+        let Some(PendingLogin { maker, user, target }) = link.as_ref().and_then(PendingLogin::read) else {
             // Limits how often an address can guess.
             self.attempts().failed(from)?;
             return Err(expired_link());
         };
         // If the key was revoked or narrowed since, no session or a narrower one is opened.
-        let now = self.recheck(&maker).await.map_err(|_| expired_link())?;
+        let now = self.check_proof(&PresentedCredential::Maker(maker)).await.map_err(|_| expired_link())?;
         let PrincipalKind::Key { key, role } = now.who else { return Err(expired_link()) };
         let role = role.min(target.role);
         let new = NewSession { tenant: now.tenant, user, role, scopes: now.scopes, opener: Some(key), from };
@@ -218,39 +227,10 @@ fn expired_link() -> Error {
         .remedy(attache_protocol::error::Remedy::CreateLoginLink)
 }
 
-// === impl LoginLinks ===
+// === impl PendingLogin ===
 
-impl LoginLinks {
-    fn add(&self, token: SecretHash, pending: PendingLogin, now: Timestamp) {
-        let mut links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        links.retain(|_, link| link.expires_at > now);
-        // The oldest of the person with the most links goes first, so that no one can push out the links of others,
-        // however many keys they have.
-        let mut of_person: HashMap<Actor, usize> = HashMap::new();
-        links.values().for_each(|link| *of_person.entry(link.maker.holder()).or_default() += 1);
-        let own = pending.maker.holder();
-        let crowded = match of_person.get(&own) {
-            Some(count) if *count >= CAPACITY_PER_PERSON => Some(own),
-            _ if links.len() >= CAPACITY => of_person.into_iter().max_by_key(|(_, count)| *count).map(|(who, _)| who),
-            _ => None,
-        };
-        let oldest = crowded.and_then(|who| {
-            let theirs = links.iter().filter(|(_, link)| link.maker.holder() == who);
-            theirs.min_by_key(|(_, link)| link.expires_at).map(|(token, _)| *token)
-        });
-        if let Some(oldest) = oldest {
-            links.remove(&oldest);
-        }
-        links.insert(token, pending);
-    }
-
-    fn target(&self, token: SecretHash, now: Timestamp) -> Option<LoginLinkTarget> {
-        let links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        links.get(&token).filter(|link| link.expires_at > now).map(|link| link.target.clone())
-    }
-
-    fn take(&self, token: SecretHash, now: Timestamp) -> Option<PendingLogin> {
-        let link = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&token)?;
-        (link.expires_at > now).then_some(link)
+impl PendingLogin {
+    fn read(link: &SharedValue) -> Option<Self> {
+        serde_json::from_slice(&link.value).ok()
     }
 }

@@ -98,6 +98,7 @@ actions! {
     DecidePairing      "pairing"       "decide"      Manage  yes   yes   own      -      -         -       -   -;
     SeeRuntimes        "runtimes"      "see"         Read    yes   yes   yes      yes    -         -       -   -;
     RevokeRuntime      "runtimes"      "revoke"      Manage  yes   yes   own      -      -         -       -   -;
+    SeeHostSessions    "host_sessions" "see"         Read    own   own   own      -      -         -       -   -;
     SeeRuns            "runs"          "see"         Read    yes   yes   yes      yes    own       own     own own;
     CreateRun          "runs"          "create"      Call    yes   yes   yes      -      yes       -       own own;
     CancelRun          "runs"          "cancel"      Call    yes   yes   yes      -      own       -       own own;
@@ -124,6 +125,9 @@ actions! {
     SeeDeliveries      "deliveries"    "see"         Read    yes   yes   yes      yes    own       -       -   -;
     ResendDelivery     "deliveries"    "resend"      Admin   yes   yes   yes      -      own       -       -   -;
     SeeDeliverySecret  "deliveries"    "see_secret"  Call    own   own   own      -      own       -       -   -;
+    SeeNotifications   "notifications" "see"         Read    own   own   own      own    -         -       -   -;
+    SetNotifications   "notifications" "set"         Admin   own   own   own      own    -         -       -   -;
+    ConnectChat        "notifications" "connect_chat" Admin  yes   yes   -        -      -         -       -   -;
     SeeKeys            "keys"          "see"         Admin   yes   yes   own      -      -         -       -   -;
     CreateKey          "keys"          "create"      Admin   yes   yes   own      -      -         -       -   -;
     RevokeKey          "keys"          "revoke"      Admin   yes   yes   own      own    -         -       -   -;

@@ -1,51 +1,40 @@
-//! The secrets of a delegation's START: a credential and a tunnel token. The store has `***` in their place. The
-//! secrets are kept only in memory, until the runtime that holds the run has received them or the run ends.
+//! The secrets of a delegation's START: a credential and a tunnel token. The stored input has `***` in their place. The
+//! complete input is kept beside it, encrypted, until the runtime that holds the run has received it or the run ends.
 
 mod conceal;
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
+use std::time::Duration;
+
+use attache_protocol::{ChannelId, Code, Json, RunId, RuntimeId, TenantId, digest, wire::awcp::REDACTED};
+use attache_store::record::{
+    shared_value::{SharedValue, SharedValueKind, SharedValueLimit},
+    worker_request::{InputRecord, WorkerRequestRecord},
 };
+use serde::{Deserialize, Serialize};
 
-use attache_protocol::{ChannelId, Code, Json, RunId, RuntimeId, Secret, TenantId, Timestamp};
-use attache_store::record::worker_request::{InputRecord, WorkerRequestRecord};
+use crate::{Error, Handle, Result, error::about};
 
-use crate::{Error, Handle, Result};
-
-/// How many secrets are kept at a time.
-const CAPACITY: usize = 1024;
-/// The size limit of all of them.
-const MAX_BYTES: usize = 64 << 20;
+/// How many are kept at a time, and the size limit of all of them.
+const LIMIT: SharedValueLimit = SharedValueLimit::Total { values: 1024, bytes: 64 << 20 };
 /// Nothing is kept longer.
 const MAX_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 /// The response may be lost: for this long, the same runtime can get it again.
 const REDELIVERY_TIMEOUT: Duration = Duration::from_secs(30);
 
-#[derive(Debug, Default)]
-pub(crate) struct StartSecrets {
-    kept: Mutex<HashMap<StartSecretKey, KeptInput>>,
-}
-
-/// A run and the hash of the stored input.
-type StartSecretKey = (RunId, [u8; 32]);
-
 /// An input as received.
-#[derive(Debug)]
-struct KeptInput {
-    tenant: TenantId,
-    parts: Secret<Json>,
-    message: Option<Secret<Json>>,
-    until: Timestamp,
+#[derive(Serialize, Deserialize)]
+struct CompleteInput {
+    parts: Json,
+    message: Option<Json>,
 }
 
-/// An input with its secrets hidden, and their key if it has any.
+/// An input with its secrets hidden.
 #[derive(Debug)]
 pub(crate) struct ConcealedInput {
     pub(crate) parts: Json,
     pub(crate) message: Option<Json>,
-    place: Option<StartSecretKey>,
+    /// The name under which it is kept completely, if it has secrets.
+    pub(crate) kept: Option<String>,
 }
 
 /// Who is about to receive an input.
@@ -55,64 +44,23 @@ pub(crate) enum InputRecipient {
     Runtime(RuntimeId),
 }
 
-// === impl StartSecrets ===
+// === impl ConcealedInput ===
 
-impl StartSecrets {
-    fn lock(&self) -> MutexGuard<'_, HashMap<StartSecretKey, KeptInput>> {
-        // A panic leaves no inconsistent state here.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn keep(&self, place: StartSecretKey, kept: KeptInput, now: Timestamp) -> Result<()> {
-        let mut all = self.lock();
-        all.retain(|_, kept| now < kept.until);
-        let held: usize = all.values().map(KeptInput::size).sum();
-        if all.len() >= CAPACITY || held + kept.size() > MAX_BYTES {
-            return Err(Error::new(Code::Overloaded, "Too many delegations are starting at once."));
-        }
-        all.insert(place, kept);
-        Ok(())
-    }
-
-    fn has(&self, run: RunId) -> bool {
-        let all = self.lock();
-        !all.is_empty() && all.keys().any(|(kept, _)| *kept == run)
-    }
-
-    /// The input kept under this key. From now on, it can be fetched again only for a moment.
-    fn give(&self, place: StartSecretKey, now: Timestamp) -> Option<(Json, Option<Json>)> {
-        let mut all = self.lock();
-        let kept = all.get_mut(&place).filter(|kept| now < kept.until)?;
-        kept.until = kept.until.min(now.plus(REDELIVERY_TIMEOUT));
-        Some((kept.parts.expose().clone(), kept.message.as_ref().map(|message| message.expose().clone())))
-    }
-
-    fn forget(&self, place: StartSecretKey) {
-        self.lock().remove(&place);
-    }
-
-    /// Drops expired secrets, and returns the runs that still have some.
-    fn runs(&self, now: Timestamp) -> Vec<(TenantId, RunId)> {
-        let mut all = self.lock();
-        all.retain(|_, kept| now < kept.until);
-        all.iter().map(|((run, _), kept)| (kept.tenant, *run)).collect()
-    }
-
-    fn forget_run(&self, run: RunId) {
-        self.lock().retain(|(kept, _), _| *kept != run);
+impl ConcealedInput {
+    /// Whether something may be kept beside an input that is stored like this.
+    fn may_be(parts: &Json, message: Option<&Json>) -> bool {
+        parts.get().contains(REDACTED) || message.is_some_and(|message| message.get().contains(REDACTED))
     }
 }
 
-// === impl KeptInput ===
-
-impl KeptInput {
-    fn size(&self) -> usize {
-        self.parts.expose().get().len() + self.message.as_ref().map_or(0, |message| message.expose().get().len())
-    }
+/// What is kept beside the stored input of a run.
+fn name(run: RunId, stored: &Json) -> String {
+    format!("{run}/{}", digest::hex(blake3::hash(stored.get().as_bytes()).as_bytes()))
 }
 
-fn place(run: RunId, stored: &Json) -> StartSecretKey {
-    (run, *blake3::hash(stored.get().as_bytes()).as_bytes())
+/// The secrets of one input can't be put in another one's place.
+fn context(name: &str) -> String {
+    format!("start_secrets/{name}")
 }
 
 // === impl Handle ===
@@ -120,7 +68,7 @@ fn place(run: RunId, stored: &Json) -> StartSecretKey {
 impl Handle {
     /// The part of an input that may be stored. Its secrets are kept before it is stored, so that no one receives it
     /// without them.
-    pub(crate) fn conceal(
+    pub(crate) async fn conceal(
         &self,
         tenant: TenantId,
         run: RunId,
@@ -134,21 +82,32 @@ impl Handle {
             None => None,
         };
         if hidden.is_none() && hidden_message.is_none() {
-            return Ok(ConcealedInput { parts, message, place: None });
+            return Ok(ConcealedInput { parts, message, kept: None });
         }
-        let stored = hidden.unwrap_or_else(|| parts.clone());
-        let stored_message = hidden_message.or_else(|| message.clone());
-        let place = place(run, &stored);
-        let until = self.now().plus(MAX_RETENTION);
-        let kept = KeptInput { tenant, parts: Secret::new(parts), message: message.map(Secret::new), until };
-        self.start_secrets().keep(place, kept, self.now())?;
-        Ok(ConcealedInput { parts: stored, message: stored_message, place: Some(place) })
+        let complete = CompleteInput { parts, message };
+        let text = Json::of(&complete);
+        let stored = hidden.unwrap_or(complete.parts);
+        let name = name(run, &stored);
+        let value = SharedValue {
+            kind: SharedValueKind::StartSecrets,
+            tenant,
+            holder: run.to_string(),
+            value: self.seal(&context(&name), text.get().as_bytes()),
+            expires_at: self.now().plus(MAX_RETENTION),
+            name: name.clone(),
+        };
+        if !self.store().keep_value(value, LIMIT, self.now()).await.map_err(about("run"))? {
+            return Err(Error::new(Code::Overloaded, "Too many delegations are starting at once."));
+        }
+        Ok(ConcealedInput { parts: stored, message: hidden_message.or(complete.message), kept: Some(name) })
     }
 
     /// The input was not stored after all.
-    pub(crate) fn drop_concealed(&self, place: Option<StartSecretKey>) {
-        if let Some(place) = place {
-            self.start_secrets().forget(place);
+    pub(crate) async fn drop_concealed(&self, kept: Option<&str>) {
+        if let Some(name) = kept {
+            let at = self.now();
+            // What can't be removed now is removed when the run has ended.
+            let _ = self.store().take_value(SharedValueKind::StartSecrets, name, at, at).await;
         }
     }
 
@@ -160,8 +119,8 @@ impl Handle {
         holder: InputRecipient,
     ) -> WorkerRequestRecord {
         let Some(answer) = &ask.answer else { return ask };
-        match self.hand_over(tenant, ask.run, answer, holder).await {
-            Some((parts, message)) => {
+        match self.hand_over(tenant, ask.run, (answer, ask.message.as_ref()), holder).await {
+            Some(CompleteInput { parts, message }) => {
                 WorkerRequestRecord { answer: Some(parts), message: message.or(ask.message), ..ask }
             }
             None => ask,
@@ -175,20 +134,23 @@ impl Handle {
         input: InputRecord,
         holder: InputRecipient,
     ) -> InputRecord {
-        match self.hand_over(tenant, input.run, &input.parts, holder).await {
-            Some((parts, message)) => InputRecord { parts, message: message.or(input.message), ..input },
+        match self.hand_over(tenant, input.run, (&input.parts, input.message.as_ref()), holder).await {
+            Some(CompleteInput { parts, message }) => {
+                InputRecord { parts, message: message.or(input.message), ..input }
+            }
             None => input,
         }
     }
 
+    /// The complete input, at whatever node it arrived. From now on, it can be fetched again only for a moment.
     async fn hand_over(
         &self,
         tenant: TenantId,
         run: RunId,
-        stored: &Json,
+        (stored, message): (&Json, Option<&Json>),
         holder: InputRecipient,
-    ) -> Option<(Json, Option<Json>)> {
-        if !self.start_secrets().has(run) {
+    ) -> Option<CompleteInput> {
+        if !ConcealedInput::may_be(stored, message) {
             return None;
         }
         // A former worker gets nothing.
@@ -200,27 +162,29 @@ impl Handle {
         if !is_holder || record.state.claim().is_none() {
             return None;
         }
-        self.start_secrets().give(place(run, stored), self.now())
+        let (name, at) = (name(run, stored), self.now());
+        let until = at.plus(REDELIVERY_TIMEOUT);
+        let kept = self.store().take_value(SharedValueKind::StartSecrets, &name, until, at).await;
+        let kept = kept.inspect_err(|error| tracing::warn!(run.id = %run, %error, "can't read the secrets of a START"));
+        let plain = self.unseal(&context(&name), &kept.ok()??.value);
+        let plain = plain.inspect_err(|error| tracing::warn!(run.id = %run, %error, "the secrets of a START are lost"));
+        serde_json::from_slice(plain.ok()?.expose()).ok()
     }
 
     /// Drops the secrets of ended runs.
     pub(crate) async fn sweep_handover(&self) {
-        for (tenant, run) in self.start_secrets().runs(self.now()) {
+        let Ok(holders) = self.store().value_holders(SharedValueKind::StartSecrets, self.now()).await else { return };
+        for (tenant, holder) in holders {
+            let Ok(run) = holder.parse::<RunId>() else { continue };
             let is_over = match self.store().run(tenant, run).await {
                 Ok(record) => record.state.status().is_terminal(),
                 Err(error) => matches!(error, attache_store::Error::NotFound),
             };
-            if is_over {
-                self.start_secrets().forget_run(run);
+            if is_over
+                && let Err(error) = self.store().drop_values(SharedValueKind::StartSecrets, tenant, &holder).await
+            {
+                tracing::debug!(run.id = %run, %error, "can't remove the secrets of a START");
             }
         }
-    }
-}
-
-// === impl ConcealedInput ===
-
-impl ConcealedInput {
-    pub(crate) const fn place(&self) -> Option<StartSecretKey> {
-        self.place
     }
 }

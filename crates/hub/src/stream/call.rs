@@ -35,9 +35,9 @@ pub struct CallFollow {
     ended: bool,
 }
 
-/// One frame: `{"type","data"}`.
+/// One event of the stream of a call: `{"type","data"}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallFrame {
+pub struct CallStreamEvent {
     /// The position to continue from after it.
     pub seq: i64,
     /// `progress`, `message`, `completed` or `failed`.
@@ -65,7 +65,7 @@ impl Handle {
 
 impl CallFollow {
     /// The next frame. `None` after the last one. Safe to drop and call again.
-    pub async fn next(&mut self) -> Option<CallFrame> {
+    pub async fn next(&mut self) -> Option<CallStreamEvent> {
         if self.ended {
             return None;
         }
@@ -87,16 +87,16 @@ impl CallFollow {
         self.ended
     }
 
-    fn frame(&self, event: &Event) -> Option<CallFrame> {
+    fn frame(&self, event: &Event) -> Option<CallStreamEvent> {
         let (kind, data) = match call_event(event)? {
             CallEvent::Progress(_) if self.shown == CallDetail::Messages => return None,
             CallEvent::Progress(progress) => ("progress", Json::of(&progress)),
             CallEvent::Message(message) => ("message", Json::of(&message)),
         };
-        Some(CallFrame { seq: event.seq, kind, data })
+        Some(CallStreamEvent { seq: event.seq, kind, data })
     }
 
-    async fn ending(&self, seq: i64) -> Option<CallFrame> {
+    async fn ending(&self, seq: i64) -> Option<CallStreamEvent> {
         let result = match self.hub.call_result(self.events.principal(), self.call).await {
             Ok(result) => result,
             Err(error) => {
@@ -112,7 +112,7 @@ impl CallFollow {
                 ("failed", Json::of(&CallFailedData { error, code: code.unwrap_or_else(|| "task_failed".to_owned()) }))
             }
         };
-        Some(CallFrame { seq, kind, data })
+        Some(CallStreamEvent { seq, kind, data })
     }
 }
 
@@ -122,9 +122,9 @@ impl SseSource for CallFollow {
     }
 }
 
-// === impl CallFrame ===
+// === impl CallStreamEvent ===
 
-impl CallFrame {
+impl CallStreamEvent {
     /// The wire format.
     pub fn text(&self) -> String {
         format!(r#"{{"type":"{}","data":{}}}"#, self.kind, self.data.get())

@@ -12,7 +12,7 @@ mod sse;
 mod tenant;
 
 pub use attache_store::record::{OutlineScope, RunOutline};
-pub use call::{CallDetail, CallFollow, CallFrame};
+pub use call::{CallDetail, CallFollow, CallStreamEvent};
 pub use channel::ChannelFollow;
 pub use run::RunFollow;
 pub(crate) use slots::{StreamSlot, StreamSlots};

@@ -8,7 +8,7 @@ use attache_protocol::{
     wire::event::{Event, EventPage, SeqRange, SnapshotRepair},
 };
 
-use attache_store::record::{OutlineScope, RunOutline};
+use attache_store::record::{OutlineScope, OutputMatches, RunOutline};
 
 use crate::{
     Handle, Principal, Result, check,
@@ -64,6 +64,15 @@ impl Handle {
         let page = self.run_page(by.tenant, run, after, limit).await?;
         let next = page.events.last().map_or(after, |event| event.seq);
         Ok(EventPage { events: page.events, next, status: page.status })
+    }
+
+    /// Where words are in the run's output, ignoring case.
+    pub async fn output_matches(&self, by: &Principal, run: RunId, words: &str, limit: usize) -> Result<OutputMatches> {
+        check::text("text", words, 1..=200)?;
+        self.visible_run(by, run).await?;
+        let _turn = self.long_read(by).await;
+        self.metrics().run_reads.add(1);
+        self.store().output_matches(by.tenant, run, &words.to_lowercase(), limit).await.map_err(about("run"))
     }
 
     /// The events that show the run's state up to a seq, however large its stream is.

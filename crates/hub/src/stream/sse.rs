@@ -34,7 +34,7 @@ struct StreamGapData {
 }
 
 /// A stream that is counted while it is open.
-struct CountedStream<F> {
+struct OpenSseStream<F> {
     hub: Handle,
     followed: F,
     begun: bool,
@@ -43,7 +43,7 @@ struct CountedStream<F> {
 /// A response that streams the source until its end. The source holds a slot of the caller.
 pub fn respond(hub: &Handle, followed: impl SseSource) -> Response<Body> {
     hub.metrics().streams.add(1);
-    let open = CountedStream { hub: hub.clone(), followed, begun: false };
+    let open = OpenSseStream { hub: hub.clone(), followed, begun: false };
     let frames = stream::unfold(open, async |mut open| {
         let frame = open.next_frame().await?;
         Some((Ok::<_, Infallible>(frame), open))
@@ -83,9 +83,9 @@ fn event_frame(event: &Event) -> Bytes {
     frame(event.seq, &event.kind, &serde_json::to_string(event).expect("our own types serialise to JSON"))
 }
 
-// === impl CountedStream ===
+// === impl OpenSseStream ===
 
-impl<F: SseSource> CountedStream<F> {
+impl<F: SseSource> OpenSseStream<F> {
     async fn next_frame(&mut self) -> Option<Bytes> {
         if !self.begun {
             // Tells the client right away that the stream is open, even if nothing happens for a while.
@@ -100,7 +100,7 @@ impl<F: SseSource> CountedStream<F> {
     }
 }
 
-impl<F> Drop for CountedStream<F> {
+impl<F> Drop for OpenSseStream<F> {
     fn drop(&mut self) {
         self.hub.metrics().streams.take(1);
     }

@@ -1,5 +1,5 @@
-//! Limits request bodies on the port for all surfaces: size, time, and the memory that all unauthenticated requests may
-//! use together.
+//! Limits what requests on the port take, for all surfaces: the size of bodies, time, and the memory that all
+//! unauthenticated requests may use together, heads included.
 
 use std::{
     error::Error as StdError,
@@ -17,7 +17,7 @@ use std::{
 use attache_protocol::Code;
 use axum::{
     body::{Body, Bytes},
-    http::{Extensions, HeaderMap, HeaderValue, Response, header},
+    http::{Extensions, HeaderMap, HeaderName, HeaderValue, Request, Response, header},
     response::IntoResponse as _,
 };
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
@@ -28,17 +28,44 @@ use crate::Error;
 
 /// For unauthenticated requests, unless the surface allows more.
 pub(crate) const STRANGER_LIMIT: usize = 64 << 10;
-/// This much of an unauthenticated body is not counted, so that a full budget doesn't block sign-in or pairing.
-const UNCOUNTED: usize = 8 << 10;
+/// This much of what a connection's unauthenticated requests take is not counted, so that a full budget doesn't block
+/// sign-in or pairing.
+const UNCOUNTED: usize = 16 << 10;
+/// How many unauthenticated requests of one connection are open at a time, until their responses are taken.
+const MAX_OPEN: usize = 16;
+/// What a request takes in memory while it is served, and what each of its headers does besides its text: over HTTP/2,
+/// a header may arrive as a single byte.
+const PER_REQUEST: usize = 2 << 10;
+const PER_HEADER: usize = 160;
 /// How much of a rejected body is read and discarded, so that the sender can read the response.
 const DISCARD: usize = 16 << 20;
 
-/// The memory that all unauthenticated bodies may use together.
+/// The memory that all unauthenticated requests may use together.
 #[derive(Debug)]
 pub(crate) struct Budget {
     bytes: usize,
     taken: AtomicUsize,
 }
+
+/// What the unauthenticated requests of one connection use.
+#[derive(Debug)]
+pub(crate) struct ConnectionBudget {
+    uncounted: Budget,
+    shared: Arc<Budget>,
+    open: AtomicUsize,
+}
+
+/// What one unauthenticated request uses. Dropping it gives that back.
+#[derive(Debug)]
+pub(crate) struct BudgetShare {
+    connection: Arc<ConnectionBudget>,
+    uncounted: AtomicUsize,
+    counted: AtomicUsize,
+}
+
+/// One unauthenticated request, until its response is taken.
+#[derive(Debug)]
+pub(crate) struct OpenRequest(Arc<ConnectionBudget>);
 
 /// The limits for one request's body. Its share of the budget is returned when the last clone is dropped.
 #[derive(Debug, Clone)]
@@ -61,8 +88,9 @@ struct Terms {
 #[derive(Debug)]
 struct Stranger {
     limit: AtomicUsize,
-    taken: AtomicUsize,
-    budget: Arc<Budget>,
+    /// How much of the body is in the share.
+    counted: AtomicUsize,
+    share: BudgetShare,
 }
 
 /// An incoming body.
@@ -87,6 +115,16 @@ pub fn accept_body(extensions: &Extensions, limit: usize) {
     }
 }
 
+/// Counts what a body takes in memory besides its bytes, until the request is answered. `false` if that is more than one request
+/// may take. Authenticated callers aren't counted.
+pub fn take_memory(extensions: &Extensions, bytes: usize, limit: usize) -> Result<bool, Error> {
+    match extensions.get::<Intake>().and_then(|intake| intake.0.stranger.as_ref()) {
+        Some(_) if bytes > limit => Ok(false),
+        Some(stranger) if !stranger.share.take(bytes) => Err(busy()),
+        Some(_) | None => Ok(true),
+    }
+}
+
 /// Accepts a body for as long as data keeps arriving.
 pub(crate) fn accept_upload(extensions: &Extensions) {
     if let Some(Intake(terms)) = extensions.get() {
@@ -102,6 +140,11 @@ pub(crate) fn broken(error: axum::Error) -> Error {
     }
 }
 
+fn busy() -> Error {
+    Error::new(Code::TooManyRequests, "The hub is busy with requests from callers without a credential.")
+        .hint("Try again in a moment, send less data, or send a credential.")
+}
+
 // === impl Budget ===
 
 impl Budget {
@@ -114,19 +157,81 @@ impl Budget {
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
+    /// As much of it as there is.
+    fn take_some(&self, bytes: usize) -> usize {
+        let all = |taken: usize| Some(taken + bytes.min(self.bytes - taken));
+        let before = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, all).unwrap_or(self.bytes);
+        bytes.min(self.bytes - before)
+    }
+
     fn give_back(&self, bytes: usize) {
         self.taken.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+// === impl ConnectionBudget ===
+
+impl ConnectionBudget {
+    pub(crate) const fn new(shared: Arc<Budget>) -> Self {
+        Self { uncounted: Budget::new(UNCOUNTED), shared, open: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn share(self: &Arc<Self>) -> BudgetShare {
+        BudgetShare { connection: self.clone(), uncounted: AtomicUsize::new(0), counted: AtomicUsize::new(0) }
+    }
+
+    /// `None` if too many are open already.
+    pub(crate) fn open(self: &Arc<Self>) -> Option<OpenRequest> {
+        let more = |open: usize| (open < MAX_OPEN).then_some(open + 1);
+        self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| OpenRequest(self.clone()))
+    }
+}
+
+// === impl BudgetShare ===
+
+impl BudgetShare {
+    /// Whether there is room for the head of a request.
+    pub(crate) fn take_head<T>(&self, request: &Request<T>) -> bool {
+        let of_header = |(name, value): (&HeaderName, &HeaderValue)| PER_HEADER + name.as_str().len() + value.len();
+        let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+        self.take(PER_REQUEST + target + request.headers().iter().map(of_header).sum::<usize>())
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let uncounted = self.connection.uncounted.take_some(bytes);
+        self.uncounted.fetch_add(uncounted, Ordering::Relaxed);
+        let counted = bytes - uncounted;
+        let fits = counted == 0 || self.connection.shared.take(counted);
+        if fits {
+            self.counted.fetch_add(counted, Ordering::Relaxed);
+        }
+        fits
+    }
+}
+
+impl Drop for BudgetShare {
+    fn drop(&mut self) {
+        self.connection.uncounted.give_back(*self.uncounted.get_mut());
+        self.connection.shared.give_back(*self.counted.get_mut());
+    }
+}
+
+// === impl OpenRequest ===
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 // === impl Intake ===
 
 impl Intake {
-    /// With a budget for unauthenticated callers, without one for authenticated ones.
-    pub(crate) fn new(timeout: Duration, budget: Option<Arc<Budget>>) -> Self {
-        let (limit, taken) = (AtomicUsize::new(STRANGER_LIMIT), AtomicUsize::new(0));
+    /// With a share of the budget for unauthenticated callers, without one for authenticated ones.
+    pub(crate) fn new(timeout: Duration, share: Option<BudgetShare>) -> Self {
+        let (limit, counted) = (AtomicUsize::new(STRANGER_LIMIT), AtomicUsize::new(0));
         Self(Arc::new(Terms {
-            stranger: budget.map(|budget| Stranger { limit, taken, budget }),
+            stranger: share.map(|share| Stranger { limit, counted, share }),
             timeout,
             is_upload: AtomicBool::new(false),
             is_unread: AtomicBool::new(false),
@@ -157,12 +262,6 @@ impl Intake {
     fn refuse(&self, error: Error) -> Box<dyn StdError + Send + Sync> {
         let _ = self.0.refusal.set(error);
         Box::new(Refused(self.clone()))
-    }
-}
-
-impl Drop for Stranger {
-    fn drop(&mut self) {
-        self.budget.give_back(*self.taken.get_mut());
     }
 }
 
@@ -209,14 +308,11 @@ impl Arriving {
             let message = format!("Without a credential, a body can have at most {limit} bytes.");
             return Err(Error::new(Code::TooLarge, message).hint("Send a credential, or less data."));
         }
-        let taken = stranger.taken.load(Ordering::Relaxed);
-        let more = self.received.saturating_sub(UNCOUNTED).saturating_sub(taken);
-        if more > 0 && !stranger.budget.take(more) {
-            let message = "The hub is busy with requests from callers without a credential.";
-            let hint = "Try again in a moment, send less data, or send a credential.";
-            return Err(Error::new(Code::TooManyRequests, message).hint(hint));
+        let more = self.received.saturating_sub(stranger.counted.load(Ordering::Relaxed));
+        if !stranger.share.take(more) {
+            return Err(busy());
         }
-        stranger.taken.fetch_add(more, Ordering::Relaxed);
+        stranger.counted.fetch_add(more, Ordering::Relaxed);
         Ok(())
     }
 

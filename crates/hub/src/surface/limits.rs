@@ -3,7 +3,7 @@
 
 use std::{
     convert::Infallible,
-    future::Future,
+    future::{Future, ready},
     net::{IpAddr, SocketAddr},
     panic::AssertUnwindSafe,
     pin::{Pin, pin},
@@ -31,10 +31,10 @@ use crate::{
         extract::{self, RateLimitSlot, RequestIdentity},
         host::OwnNames,
         in_progress::{RequestCaller, RequestSlot, RequestsInProgress, WAIT_AFTER},
-        intake::{Budget, Called, Intake},
+        intake::{Budget, Called, ConnectionBudget, Intake},
         outgoing::{Outgoing, ResponseForm},
         reply,
-        request_log::{RequestLog, note_route},
+        request_log::{LoggedRequest, note_route},
     },
     tls::Fingerprint,
 };
@@ -47,6 +47,7 @@ pub(crate) struct EdgeService {
     seat: ConnectionSlot,
     /// The client certificate of the connection.
     client: Option<Fingerprint>,
+    strangers: Arc<ConnectionBudget>,
 }
 
 struct EdgeContext {
@@ -54,7 +55,7 @@ struct EdgeContext {
     names: OwnNames,
     router: Router,
     https_for_good: bool,
-    /// The memory budget for unauthenticated bodies.
+    /// The memory budget for unauthenticated requests.
     strangers: Arc<Budget>,
     in_progress: RequestsInProgress,
 }
@@ -67,6 +68,11 @@ struct Asking {
     /// Room for this request among those of its caller.
     slot: RequestSlot,
 }
+
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Outgoing>, Infallible>> + Send>>;
+
+/// How many headers a request can have, in every version of HTTP.
+pub(crate) const MAX_HEADERS: usize = 100;
 
 /// Responses after which the rest of the body is not read.
 const CUT: [StatusCode; 3] =
@@ -94,7 +100,8 @@ impl EdgeServiceFactory {
     }
 
     pub(crate) fn edge(&self, peer: SocketAddr, seat: ConnectionSlot) -> EdgeService {
-        EdgeService { shared: self.0.clone(), peer, seat, client: None }
+        let strangers = Arc::new(ConnectionBudget::new(self.0.strangers.clone()));
+        EdgeService { shared: self.0.clone(), peer, seat, client: None, strangers }
     }
 }
 
@@ -108,31 +115,70 @@ impl EdgeService {
     pub(crate) fn of_client(self, client: Option<Fingerprint>) -> Self {
         Self { client, ..self }
     }
+
+    fn is_proxied(&self) -> bool {
+        self.shared.hub.options().trusts_proxy(self.peer.ip())
+    }
+
+    /// Without a body: nothing of the request or its response waits for a client that doesn't read.
+    fn refuse(&self, request: &Request<Incoming>, status: StatusCode) -> Answering {
+        if request.version() < Version::HTTP_2 && !request.body().is_end_stream() {
+            self.seat.cut();
+        }
+        self.shared.hub.metrics().answered(status.as_u16());
+        let mut response = Response::new(Outgoing::from(Body::empty()));
+        *response.status_mut() = status;
+        if status != StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        Box::pin(ready(Ok(response)))
+    }
 }
 
 impl hyper::service::Service<Request<Incoming>> for EdgeService {
     type Response = Response<Outgoing>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Outgoing>, Infallible>> + Send>>;
+    type Future = Answering;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (shared, peer, seat, client) = (self.shared.clone(), self.peer, self.seat.clone(), self.client);
         let connection = seat.clone();
+        let strangers = self.strangers.clone();
         let may_be_cut = request.version() < Version::HTTP_2;
+        seat.begin();
+        if request.headers().len() > MAX_HEADERS {
+            return self.refuse(&request, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+        }
+        // Before anything waits: until the caller is identified, its head takes memory like that of a stranger.
+        let share = (!seat.is_authenticated()).then(|| strangers.share());
+        if share.as_ref().is_some_and(|share| !share.take_head(&request)) {
+            return self.refuse(&request, StatusCode::TOO_MANY_REQUESTS);
+        }
+        let service = self.clone();
         Box::pin(async move {
-            seat.begin();
-            let peer = forwarded(shared.hub.options(), peer, request.headers());
-            let named = shared.names.check(request.uri(), request.headers());
+            // Another node has checked the name already, and says where the request comes from.
+            let (peer, named) = match shared.hub.forwarded_by_node(request.headers(), request.uri()) {
+                Some(address) => (SocketAddr::new(address, 0), Ok(())),
+                None => (
+                    forwarded(shared.hub.options(), peer, request.headers()),
+                    shared.names.check(request.uri(), request.headers()),
+                ),
+            };
             // Authenticate before reading anything.
             let caller = shared.identify(named, &request, client, peer, &seat).await;
-            let budget = match &caller {
-                Ok(Asking { is_known: true, .. }) => None,
-                Ok(_) | Err(_) => Some(shared.strangers.clone()),
+            let (share, open) = match &caller {
+                Ok(Asking { is_known: true, .. }) => (None, None),
+                // A proxy brings the requests of many.
+                Ok(_) | Err(_) if service.is_proxied() => (share.or_else(|| Some(strangers.share())), None),
+                Ok(_) | Err(_) => match strangers.open() {
+                    Some(open) => (share.or_else(|| Some(strangers.share())), Some(open)),
+                    None => return service.refuse(&request, StatusCode::SERVICE_UNAVAILABLE).await,
+                },
             };
-            let intake = Intake::new(shared.hub.options().body_timeout, budget);
+            let intake = Intake::new(shared.hub.options().body_timeout, share);
             let called = Called::of(request.headers());
             let mut request = arrived(request, &intake).await;
-            let log = RequestLog::begin(&mut request);
+            let log = LoggedRequest::begin(&mut request);
             let (mut response, slot) = match caller {
                 Ok(mut asking) => {
                     if let Some(shown) = asking.shown {
@@ -167,7 +213,7 @@ impl hyper::service::Service<Request<Incoming>> for EdgeService {
             if may_be_cut && form == ResponseForm::Stream {
                 connection.allow_stalls();
             }
-            Ok(response.map(|body| Outgoing::new(body, form, slot)))
+            Ok(response.map(|body| Outgoing::new(body, form, slot).of_stranger(open)))
         })
     }
 }
@@ -194,8 +240,10 @@ fn forwarded(options: &Options, peer: SocketAddr, headers: &HeaderMap) -> Socket
     if !options.trusts_proxy(peer.ip()) {
         return peer;
     }
-    let named = headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
-    let named: Vec<&str> = named.flat_map(|value| value.split(',')).map(str::trim).collect();
+    // Proxies pass on what a caller sent, whatever its bytes.
+    let lines = headers.get_all("x-forwarded-for").iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let lines: Vec<_> = lines.collect();
+    let named: Vec<&str> = lines.iter().flat_map(|line| line.split(',')).map(str::trim).collect();
     let mut nearest = peer;
     for text in named.into_iter().rev() {
         let bare = text.strip_prefix('[').and_then(|rest| rest.split_once(']')).map_or(text, |(address, _)| address);

@@ -26,7 +26,10 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::{
     stream::OpenStream,
-    surface::in_progress::{RequestSlot, WAIT_AFTER},
+    surface::{
+        in_progress::{RequestSlot, WAIT_AFTER},
+        intake::OpenRequest,
+    },
 };
 
 /// hyper hands a frame to HTTP/2 as soon as the client accepts one byte of it. Large frames are cut into pieces, so that
@@ -42,6 +45,7 @@ tokio::task_local! {
 #[derive(Debug)]
 pub(crate) struct Delivery {
     slot: Mutex<Option<RequestSlot>>,
+    stranger: Mutex<Option<OpenRequest>>,
     began: Instant,
     /// Milliseconds after `began` when the client last took something.
     progress: AtomicU64,
@@ -68,6 +72,8 @@ pub(crate) struct Outgoing {
     holds_end: bool,
     /// At least one piece was handed over.
     has_begun: bool,
+    /// Of a stream.
+    stranger: Option<OpenRequest>,
 }
 
 /// Bytes that the connection writes.
@@ -135,6 +141,7 @@ impl Delivery {
     fn new() -> Self {
         Self {
             slot: Mutex::default(),
+            stranger: Mutex::default(),
             began: Instant::now(),
             progress: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
@@ -210,6 +217,15 @@ impl Outgoing {
         Self { delivery: Some(delivery), holds_end, ..Self::from(body) }
     }
 
+    /// The request of a stranger is open until the client has taken the response, or the stream has ended.
+    pub(crate) fn of_stranger(mut self, request: Option<OpenRequest>) -> Self {
+        match &self.delivery {
+            Some(delivery) => *delivery.stranger.lock().unwrap_or_else(PoisonError::into_inner) = request,
+            None => self.stranger = request,
+        }
+        self
+    }
+
     fn hand_over(&mut self) -> Frame<Piece> {
         let delivery = self.delivery.clone();
         if let Some(delivery) = &delivery {
@@ -245,6 +261,7 @@ impl From<Body> for Outgoing {
             is_paused: false,
             holds_end: false,
             has_begun: false,
+            stranger: None,
         }
     }
 }

@@ -24,7 +24,7 @@ struct RequestNotesInner {
 
 /// A request being served.
 #[derive(Debug)]
-pub(crate) struct RequestLog {
+pub(crate) struct LoggedRequest {
     method: Method,
     at: Instant,
     notes: RequestNotes,
@@ -49,9 +49,9 @@ pub(crate) async fn note_route(request: Request<Body>) -> Request<Body> {
     request
 }
 
-// === impl RequestLog ===
+// === impl LoggedRequest ===
 
-impl RequestLog {
+impl LoggedRequest {
     /// `None` if this log is disabled.
     pub(crate) fn begin(request: &mut Request<Body>) -> Option<Self> {
         if !tracing::enabled!(target: LOG_TARGET, tracing::Level::INFO) {

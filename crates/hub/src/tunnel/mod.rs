@@ -1,7 +1,9 @@
 //! Tunnels: relay bytes between two machines that can both reach the hub but not each other. Each carries one
-//! delegation published here, and ends with it. They live in memory, so their owner reopens them after a restart.
+//! delegation published here, and ends with it. They live in memory, so their owner reopens them after a restart. Of several
+//! nodes, one has a tunnel, and the others pass on what concerns it.
 //! Opening and closing are logged. The content is neither read nor logged.
 
+mod elsewhere;
 mod relay;
 
 use std::{
@@ -37,6 +39,7 @@ use crate::{
     identity::{AccessGuard, Action, Permit, StreamRight},
 };
 
+pub(crate) use elsewhere::pass_on;
 pub(crate) use relay::{hold_host, hold_remote};
 
 /// Per owner at a time.
@@ -123,6 +126,10 @@ impl Handle {
         let (passage, is_new) = self.tunnels().enter(id, delegation, owner, terms, hold)?;
         // Anyone who ends the delegation from now on finds the tunnel. Check for those who ended it just before.
         if let Err(error) = self.check_live_delegation(&permit, delegation).await {
+            self.tunnels().leave(&passage);
+            return Err(error);
+        }
+        if let Err(error) = self.claim_tunnel(&passage, request.expires_at).await {
             self.tunnels().leave(&passage);
             return Err(error);
         }
@@ -213,10 +220,11 @@ async fn keep(hub: Handle, passage: Arc<RelayedTunnel>) {
                 hold = holds.borrow_and_update().clone();
                 guard = guarded(&hold);
             }
-            () = sleep(left) => if hold.expires_at <= hub.now() { break },
+            () = sleep(left) => if hold.expires_at <= hub.now() || hub.is_ended_elsewhere(&passage).await { break },
         }
     }
     hub.tunnels().leave(&passage);
+    hub.release_tunnel(passage.id).await;
     hub.metrics().tunnels.take(1);
     let (tunnel, delegation, bytes) = (passage.id, passage.delegation, passage.relayed.load(Ordering::Relaxed));
     let event = AuditEvent::TunnelClosed { tunnel, delegation, bytes };

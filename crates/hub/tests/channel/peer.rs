@@ -1,6 +1,6 @@
 //! A peer that speaks envelopes over a WebSocket, written from `docs/channels.md` alone.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, net::SocketAddr};
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
@@ -91,16 +91,32 @@ impl TestPeer {
         path: &str,
         headers: &[(&'static str, &str)],
     ) -> Result<Self, tungstenite::Error> {
+        Self::try_connect_to(world, world.address, path, headers).await
+    }
+
+    async fn try_connect_to(
+        world: &World,
+        address: SocketAddr,
+        path: &str,
+        headers: &[(&'static str, &str)],
+    ) -> Result<Self, tungstenite::Error> {
         let mut request = format!("ws://{}{path}", world.address).into_client_request().unwrap();
         for (name, value) in headers {
             request.headers_mut().insert(*name, value.parse().unwrap());
         }
-        let stream = TcpStream::connect(world.address).await.unwrap();
+        let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
         let (socket, _) = timeout(PATIENCE, client_async(request, stream)).await.expect("an answer in time")?;
         static TAGS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let tag = TAGS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Ok(Self { socket, waiting: VecDeque::new(), names: 0, tag, last_seq: 0 })
+    }
+
+    /// At one of the nodes.
+    pub async fn connect_at(world: &World, node: usize, key: &str) -> Self {
+        let bearer = format!("Bearer {key}");
+        let headers = [("authorization", bearer.as_str())];
+        Self::try_connect_to(world, world.nodes[node].address, WS, &headers).await.unwrap()
     }
 
     pub async fn connect(world: &World, path: &str, key: Option<&str>) -> Self {

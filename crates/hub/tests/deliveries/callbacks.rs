@@ -3,11 +3,11 @@
 use serde_json::json;
 
 use super::receiver::{ReceiverAnswer, WebhookReceiver, completed, read, secret, tried, world};
-use crate::world::{Engine, on_both};
+use crate::world::{Engine, on_all};
 
 const START: &str = "2023-11-14T22:13:20.000Z";
 
-on_both! {
+on_all! {
     the_end_of_a_call_is_delivered_signed_and_recorded
     a_task_accepts_a_callback_and_a_budget_like_a_call
     failed_and_cancelled_runs_are_delivered_too

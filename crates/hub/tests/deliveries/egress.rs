@@ -13,9 +13,9 @@ use attache_client::egress::{EgressGuard, EgressLimits, EgressPolicy, Resolver, 
 use serde_json::{Value, json};
 
 use super::receiver::{WebhookReceiver, completed, tried, world};
-use crate::world::{Engine, on_both};
+use crate::world::{Engine, on_all};
 
-on_both! {
+on_all! {
     hostile_urls_are_refused_everywhere
     a_host_that_rebinds_after_registration_is_not_called
 }
@@ -56,6 +56,29 @@ impl Resolver for Rebinding {
         let address: IpAddr = address.parse().unwrap();
         Box::pin(std::future::ready(Ok(vec![address])))
     }
+}
+
+/// A name server that knows nothing.
+#[derive(Debug)]
+struct Ignorant;
+
+impl Resolver for Ignorant {
+    fn resolve(&self, _: &str) -> ResolverLookup {
+        Box::pin(std::future::ready(Err(std::io::Error::other("no such name"))))
+    }
+}
+
+/// Nobody has forbidden it.
+#[tokio::test]
+async fn a_name_without_an_address_is_not_called_forbidden() {
+    let (world, _device) = world(Engine::Sqlite, |options| {
+        options.egress = EgressGuard::with(EgressPolicy::default(), EgressLimits::default(), Arc::new(Ignorant));
+    })
+    .await;
+    let call = json!({"task": "x", "callback_url": "https://hooks.example.org/"});
+    let refused = world.owner.post("/api/a2a/call", call).await;
+    let why = "`callback_url` can't be looked up: `hooks.example.org` has no address: no such name. Check the name.";
+    assert_eq!(refused.json()["error"]["message"], why);
 }
 
 async fn hostile_urls_are_refused_everywhere(engine: Engine) {

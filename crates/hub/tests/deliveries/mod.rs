@@ -4,7 +4,7 @@ mod callbacks;
 mod egress;
 mod pushes;
 mod python;
-mod receiver;
+pub mod receiver;
 mod retries;
 mod rights;
 mod targets;

@@ -14,9 +14,9 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::receiver::{ReceiverAnswer, WebhookReceiver, tried, world};
-use crate::world::{Engine, TestCaller, TestDevice, World, on_both};
+use crate::world::{Engine, TestCaller, TestDevice, World, on_all};
 
-on_both! {
+on_all! {
     a_subscriber_is_notified_of_every_change_and_its_secrets_stay_encrypted
     notifications_wait_for_a_renderer_and_are_retried
     only_a_runs_creator_can_subscribe_to_it

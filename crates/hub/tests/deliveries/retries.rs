@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::receiver::{ReceiverAnswer, WebhookReceiver, completed, tried, world};
-use crate::world::{Engine, World, on_both};
+use crate::world::{Engine, World, on_all};
 
-on_both! {
+on_all! {
     unacknowledged_deliveries_are_retried_with_the_same_id
     retry_after_is_honoured
     a_gone_target_is_given_up_and_can_be_resent

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::receiver::{WebhookReceiver, completed, secret, tried, world};
-use crate::world::{Engine, on_both};
+use crate::world::{Engine, on_all};
 
-on_both! {
+on_all! {
     an_agent_sees_its_own_deliveries_and_has_its_own_secret
     a_secret_is_stable_and_unique_to_its_owner
 }

@@ -6,15 +6,17 @@ use attache_hub::deliveries::CircuitPolicy;
 use serde_json::json;
 
 use super::receiver::{ReceiverAnswer, WebhookReceiver, completed, holding, tried, world};
-use crate::world::{Engine, on_both};
+use crate::world::{Engine, on_all};
 
-on_both! {
+on_all! {
+    a_resent_delivery_does_not_wait_for_its_target
     a_failing_target_is_paused_and_probed_once
+    many_deliveries_to_a_failing_target_do_not_block_the_others
+    ; // Each node has its own slots.
+    alone:
     a_slow_target_does_not_hold_up_the_others
     the_ports_of_a_host_share_its_slots
     requests_for_approval_have_slots_of_their_own
-    many_deliveries_to_a_failing_target_do_not_block_the_others
-    a_resent_delivery_does_not_wait_for_its_target
 }
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -118,6 +118,9 @@ impl<'a> GoldenFixture<'a> {
         if let Some(tunnel) = self.made.get("tunnel") {
             self.maker.delete(&format!("/api/v1/tunnels/{tunnel}")).await;
         }
+        if let Some(target) = self.made.get("target") {
+            self.maker.delete(&format!("/api/v1/notification-targets/{target}")).await;
+        }
     }
 
     /// The body with which a request gets past validation to the rules.
@@ -140,6 +143,8 @@ impl<'a> GoldenFixture<'a> {
             "/api/v1/permission-rules/check" => {
                 json!({"agent": self.need("agent").await, "object": "resources/public/x"})
             }
+            "/api/v1/notification-targets" => browser(self.number),
+            "/api/v1/notification-targets/{target}" => json!({"choices": {"runs": true}}),
             "/api/v1/quotas" => json!({"agent": self.need("agent").await, "calls": 1000}),
             _ if path.ends_with("/input") || path.ends_with("/messages") => json!({"text": "x"}),
             _ if path.ends_with("/task-runs/{run}/permission-requests") => {
@@ -270,6 +275,10 @@ impl<'a> GoldenFixture<'a> {
                 let told = self.maker.get(&format!("/api/v1/deliveries?task_run_id={run}")).await.expect(200);
                 ("delivery", text(&told["deliveries"][0], "delivery_id"))
             }
+            "target" => {
+                let made = self.maker.post("/api/v1/notification-targets", browser(self.number)).await.expect(201);
+                ("target", text(&made, "notification_target_id"))
+            }
             "delegation" => {
                 let id = format!("dlg_{:032x}", self.number);
                 self.maker.put(&format!("/api/v1/delegations/{id}"), delegation(self.world)).await.expect(200);
@@ -293,6 +302,14 @@ fn tunnel(world: &World, delegation: &str) -> Value {
     json!({"delegation_id": delegation, "token_sha256": "0".repeat(64), "expires_at": expires_at})
 }
 
+/// A browser that nobody sends to.
+fn browser(number: usize) -> Value {
+    let keys = json!({"p256dh": "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
+        "auth": "BTBZMqHH6r4Tts7J_aSIgg"});
+    let address = json!({"service": "web_push", "endpoint": format!("http://127.0.0.1:9999/{number}"), "keys": keys});
+    json!({"name": "phone", "address": address, "choices": {"approvals": false}})
+}
+
 fn delegation(world: &World) -> Value {
     json!({"status": "running", "description": "x", "peer_url": "https://a.example/a2a/b", "folder": "src",
         "device_name": "laptop", "access_mode": "rw", "created_at": world.env.now()})
@@ -312,6 +329,7 @@ pub fn missing(what: &str) -> String {
         "artifact" => "art_",
         "channel" => "chn_",
         "delivery" => "dlv_",
+        "target" => "ntf_",
         "key" | "session" => "key_",
         "user" => "usr_",
         "tunnel" => "tun_",

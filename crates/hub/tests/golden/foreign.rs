@@ -6,9 +6,9 @@ use super::{
     fixture::{GoldenFixture, GoldenRow, missing},
     rows,
 };
-use crate::world::{Engine, TestCaller, World, on_both};
+use crate::world::{Engine, TestCaller, World, on_all};
 
-on_both! {
+on_all! {
     a_foreign_id_is_answered_like_a_missing_one
     a_foreign_id_in_a_body_is_answered_like_a_missing_one
     other_tenants_actions_are_invisible
@@ -111,6 +111,7 @@ async fn other_tenants_actions_are_invisible(engine: Engine) {
         "/api/v1/channels",
         "/api/v1/conversations",
         "/api/v1/deliveries",
+        "/api/v1/notification-targets",
         "/api/v1/api-keys",
         "/api/v1/users",
         "/api/v1/audit",
@@ -123,7 +124,7 @@ async fn other_tenants_actions_are_invisible(engine: Engine) {
         world.hub.authenticate_key(world.owner.header("authorization").trim_start_matches("Bearer ")).await.unwrap();
     let live = world.hub.live(&by).await.unwrap();
     let mut theirs = GoldenFixture::new(&world, &foreign);
-    for what in ["grant", "ask", "artifact", "key", "user", "call", "run", "channel", "delivery"] {
+    for what in ["grant", "ask", "artifact", "key", "user", "call", "run", "channel", "delivery", "target"] {
         theirs.need(what).await;
     }
     for (path, before) in lists.into_iter().zip(before) {

@@ -45,6 +45,9 @@ pub(crate) struct DelegateArguments {
     ttl_seconds: Option<Seconds>,
     /// ro: the agent can only read files. rw: it can also change, add and delete them
     access_mode: Option<AccessModeArgument>,
+    /// The agent works in a copy, and its changes wait until the user applies them. Use it when several agents work in one
+    /// folder at the same time, or when the user wants to see changes before they are made. Default: false
+    staged: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
@@ -161,6 +164,8 @@ impl DelegateArguments {
             exclude: Vec::new(),
             transport: None,
             key_file: None,
+            awcp_compat: false,
+            staged: self.staged.unwrap_or(false),
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::process_tree::{ProcessIdentity, ProcessStat};
 
@@ -61,30 +61,24 @@ pub(crate) fn kill(process: ProcessIdentity) {
     }
 }
 
-/// Kills processes that left the group: hosts start their tools in separate sessions. Returns whether there were any,
-/// dying ones included.
-pub(crate) fn kill_marked(mark: &str) -> bool {
-    let found: Vec<Pid> = marked(mark).collect();
-    for process in &found {
-        let _ = kill_process(*process, Signal::KILL);
-    }
-    !found.is_empty()
-}
-
 /// The programs of the processes that carry the mark.
 pub(crate) fn programs(mark: &str) -> Vec<PathBuf> {
     let program = |process: Pid| std::fs::read_link(format!("/proc/{}/exe", process.as_raw_nonzero())).ok();
-    marked(mark).filter_map(program).collect()
+    marked(mark).into_iter().filter_map(|process| program(process.id)).collect()
 }
 
-/// Our processes that carry the mark. A dead process has no environment any more.
-fn marked(mark: &str) -> impl Iterator<Item = Pid> {
+/// Our processes that carry the mark, also those that left the group: hosts start their tools in separate sessions. A
+/// process that is being killed has no environment any more, some time before it is dead.
+pub(crate) fn marked(mark: &str) -> Vec<ProcessIdentity> {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    processes.filter_map(move |process| {
+    let identity = |process: std::fs::DirEntry| {
         let id = process.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
         let environment = std::fs::read(process.path().join("environ")).ok()?;
-        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes()).then_some(id)
-    })
+        let is_marked = environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes());
+        let stat = is_marked.then(|| std::fs::read_to_string(process.path().join("stat")))?.ok()?;
+        Some(ProcessIdentity { id, began: parse(&stat)?.began })
+    };
+    processes.filter_map(identity).collect()
 }
 
 /// Whether nothing in a group runs any more. Where process 1 doesn't reap orphans, as in many containers, dead members

@@ -22,8 +22,8 @@ pub(crate) fn kill(process: ProcessIdentity) {
 }
 
 /// Processes that left the group aren't found.
-pub(crate) const fn kill_marked(_mark: &str) -> bool {
-    false
+pub(crate) const fn marked(_mark: &str) -> Vec<ProcessIdentity> {
+    Vec::new()
 }
 
 /// The programs of the processes that carry the mark.

@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod assignment;
+pub mod command_pattern;
 pub mod delegation;
 pub mod permission;
 pub mod permission_mode;
@@ -9,3 +10,4 @@ pub mod quota;
 pub mod recovery;
 pub mod retention;
 pub mod run;
+pub mod staging;

@@ -215,8 +215,8 @@ fn fullest(lines: &[QuotaLine], measure: QuotaMeasure, reservation: QuotaReserva
     }
 }
 
-/// Parses a JSON number of dollars into millionths. Fractions of a millionth are rounded up, so that many small costs
-/// never count as none.
+/// Parses a JSON number of dollars into the nearest number of millionths: `0.30000000000000004`, a sum of floating-point numbers,
+/// is no more than 0.3. Less than one millionth counts as one, so that many small costs never count as none.
 pub fn micro_usd(number: &str) -> Option<u64> {
     let (digits, exponent) = match number.split_once(['e', 'E']) {
         Some((digits, exponent)) => (digits, exponent.parse::<i32>().ok()?),
@@ -240,7 +240,9 @@ pub fn micro_usd(number: &str) -> Option<u64> {
         value = value.checked_mul(10_u64.checked_pow(u32::try_from(-shift).ok()?)?)?;
     }
     let has_rest = dropped.iter().any(|byte| *byte != b'0');
-    value.checked_add(u64::from(has_rest))
+    // The first digit that was dropped is tenths of a millionth, unless there are zeros in between.
+    let is_half = usize::try_from(shift) == Ok(cut) && dropped.first().is_some_and(|byte| *byte >= b'5');
+    value.checked_add(u64::from(is_half || (has_rest && value == 0)))
 }
 
 /// Dollars as written in JSON: `0.05`.

@@ -483,6 +483,12 @@ impl RunWaits {
         }
     }
 
+    /// How long it has waited for anything so far.
+    pub fn total(self, now: Timestamp) -> Duration {
+        let current = self.waiting().and(self.since).map_or(Duration::ZERO, |since| now.since(since));
+        self.waited + current
+    }
+
     fn plus(mut self, what: WaitReason, lease: Duration, now: Timestamp) -> Self {
         let before = self.waiting();
         let count = self.count(what);

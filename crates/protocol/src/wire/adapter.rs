@@ -14,6 +14,9 @@ use crate::{
 /// The folder for what comes with tasks, in their working folder.
 pub const ATTACHMENT_FOLDER: &str = ".attache";
 
+/// The folder for the worktrees of runs, in the device's home folder.
+pub const WORKTREE_FOLDER: &str = "worktrees";
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdapterHealth {
     pub ok: bool,
@@ -25,6 +28,9 @@ pub struct AdapterHealth {
     /// Whether the agent can be made to get its plan approved first (`permission_mode`). Default: it can't.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub plans: bool,
+    /// Whether it can make a git worktree for a run (`worktrees`), as its working folder is now. Default: it can't.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub worktrees: bool,
     #[serde(default)]
     pub running: Option<RunId>,
     /// The other running tasks, for an adapter that runs several at a time.
@@ -91,6 +97,18 @@ pub struct RunTask {
     /// An adapter that can't make sure of that refuses the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permission_mode: Option<PermissionMode>,
+    /// The folder in which the adapter makes a git worktree for this run, named after it. The run works there instead of in
+    /// the agent's folder. An adapter that can't do that refuses the task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worktrees: Option<String>,
+    /// Whether the agent's owner created it in person, and nobody else said anything in its conversation. A host with
+    /// memory may continue a session of its own only then, unless the device's owner allows it for everyone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub for_owner: bool,
+    /// The session of the host, begun in a terminal, that this conversation continues. An adapter that can't continue
+    /// it refuses the task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_session: Option<String>,
     /// Tools for calling other agents while this run lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mcp: Option<RunTools>,

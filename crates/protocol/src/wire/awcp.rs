@@ -27,6 +27,8 @@ pub const SSHFS: &str = "sshfs";
 pub const ATTACHE_FS: &str = "attache-fs/1";
 /// A copy that is kept the same, over the protocol of attache-fs, where nothing can be mounted.
 pub const SYNC: &str = "sync/1";
+/// A copy of everything in one message, for the reference implementation. Never offered over A2A.
+pub const ARCHIVE: &str = "archive";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AwcpMessage {

@@ -57,10 +57,13 @@ pub struct CallRequest {
     /// The id or name of an agent that gets the task if this one's model account has reached a usage limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback_agent_id: Option<String>,
-    /// Replaces the agent's permission mode for this call. Only who may change the agent's own can choose one that isn't
-    /// stricter.
+    /// Replaces the agent's permission mode for this call. Only callers who can change the agent's own can choose one that
+    /// isn't stricter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permission_mode: Option<PermissionMode>,
+    /// Let the run work in its own git worktree. Only for callers who can change the agent, if its device supports it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub worktree: bool,
     /// The conversation it belongs to. Default: a new one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<ConversationId>,

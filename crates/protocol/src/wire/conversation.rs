@@ -17,6 +17,10 @@ pub struct CreateConversationRequest {
     /// The agent it is meant for, as in a call. If the agent is private, so is the conversation, from the beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_type: Option<String>,
+    /// The session of that agent's host that its runs in this conversation continue: an id, or `last`. Only for the agent's
+    /// owner in person. A conversation that already continues it is returned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_session: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -40,6 +40,12 @@ pub struct DelegateRequest {
     /// A file with the key for the peer, if policy.toml names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_file: Option<String>,
+    /// The peer is an executor of the reference implementation: its own messages over HTTP, and the folder as an archive.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub awcp_compat: bool,
+    /// The remote works in a copy of the folder, and its changes wait until they are applied.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub staged: bool,
 }
 
 /// A delegation: `GET /v1/delegations/{id}`, and the content of `status.json`.
@@ -68,7 +74,7 @@ pub struct Delegation {
     /// Where the remote mounted the folder, as it reports.
     #[serde(default)]
     pub remote_mount_point: Option<String>,
-    /// How the folder is carried, once agreed: `sshfs` or `attache-fs/1`.
+    /// How the folder is carried, once agreed: `sshfs`, `attache-fs/1`, `sync/1` or `archive`.
     #[serde(default)]
     pub transport: Option<String>,
     /// The limits that the remote enforces on its agent, as it reports.
@@ -89,9 +95,31 @@ pub struct Delegation {
     pub result: Option<DelegationOutcome>,
     #[serde(default)]
     pub changes: Option<FolderChanges>,
-    /// Paths whose change a person accepted, as they are now. The daemon adds them when it is asked.
+    /// Paths whose change a person accepted, as they are now. The daemon adds them when it is asked. Of a staged delegation,
+    /// those that were applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accepted: Vec<String>,
+    /// Present if the remote works in a copy of the folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staged: Option<StagedCopyStatus>,
+}
+
+/// The copy of a staged delegation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StagedCopyStatus {
+    /// Changed paths that are neither applied nor discarded, once the delegation has ended.
+    pub unapplied: u64,
+    /// The size of the copy when it was made. 0 once it is gone.
+    pub bytes: u64,
+    /// When the copy is removed, with the changes that weren't applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_until: Option<Timestamp>,
+    /// When the daemon gave notice of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warned_at: Option<Timestamp>,
+    /// The copy was removed before everything was applied or discarded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed_at: Option<Timestamp>,
 }
 
 impl Delegation {
@@ -126,6 +154,7 @@ impl Delegation {
             result: None,
             changes: None,
             accepted: Vec::new(),
+            staged: request.staged.then(StagedCopyStatus::default),
         }
     }
 }
@@ -380,6 +409,85 @@ pub struct AcceptedFile {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceptResult {
     pub accepted: Vec<String>,
+}
+
+/// `POST /v1/delegations/{id}/apply`: brings changes of a staged delegation into the folder. Everything that isn't applied yet,
+/// unless paths or files are given.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApplyRequest {
+    /// These, and everything below them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+    /// Exactly these, in the state that a person saw.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<AcceptedFile>,
+    /// What to do with conflicts. By default they are left and reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub take: Option<ApplyChoice>,
+    /// Only says what would happen.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub check: bool,
+}
+
+/// Which version of a path that both sides changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ApplyChoice {
+    /// As it is in the folder. The remote's change is discarded.
+    Mine,
+    /// The remote's. The version in the folder is kept with the originals.
+    Theirs,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApplyResult {
+    pub applied: Vec<String>,
+    /// Those among `applied` that were merged with a change made in the folder meanwhile.
+    pub merged: Vec<String>,
+    /// Conflicts that were decided for the version in the folder.
+    pub discarded: Vec<String>,
+    /// Not applied.
+    pub kept: Vec<UnappliedPath>,
+    /// Changed paths that are neither applied nor discarded now.
+    pub unapplied: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnappliedPath {
+    pub path: String,
+    pub reason: String,
+    /// Both sides changed it: `take` selects the version.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub conflict: bool,
+    /// Of a text, the places where both sides changed the same lines.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hunks: Vec<ConflictHunk>,
+}
+
+/// A place in a text that both sides changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConflictHunk {
+    /// The first line in the folder's version. The first line of a text is 1.
+    pub line: usize,
+    pub base: String,
+    pub mine: String,
+    pub theirs: String,
+}
+
+/// `POST /v1/delegations/{id}/discard`: drops changes of a staged delegation that aren't applied. All of them, unless paths or
+/// hunks are given.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiscardRequest {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+    /// Only the given paths, and nothing below them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub alone: bool,
+    /// Instead of whole paths: some hunks of one text file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hunks: Option<HunkSelection>,
 }
 
 /// `GET /v1/sessions/{id}`: the delegations of one session. `all_done` is reported once to each waiter.

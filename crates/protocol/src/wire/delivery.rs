@@ -14,6 +14,8 @@ pub enum DeliveryKind {
     PermissionRequested,
     /// An A2A push notification.
     TaskUpdated,
+    /// A notification on a person's device or in their chat.
+    Notification,
 }
 
 text_enum! {

@@ -4,7 +4,7 @@ use crate::text_enum;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 pub use crate::rules::run::WaitReason;
 use crate::{
@@ -20,6 +20,47 @@ use crate::{
         usage::{Budget, CostSource},
     },
 };
+
+/// Which runs to list, newest first, as in `GET /api/v1/task-runs?…`. All given members must match.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct RunQuery {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<RunStatus>,
+    /// Only runs of this agent, by id or name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conversation_id: Option<ConversationId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_task_run_id: Option<RunId>,
+    /// Only runs that wait for a person: for an approval or for input.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[param(value_type = Option<bool>)]
+    pub waiting: bool,
+    /// Only runs created at this time or later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// Only runs created before this time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<Timestamp>,
+    /// Only runs that cost at least this many dollars.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[param(value_type = Option<f64>)]
+    pub min_cost_usd: Option<String>,
+    /// Only runs created by this person or agent, by name or id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub caller: Option<String>,
+    /// Only runs whose task, id, agent's name or caller contains this text, ignoring case. Of a task, the first 16 KiB
+    /// are searched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -61,10 +102,14 @@ pub struct CreateRunRequest {
     /// their keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback_agent_id: Option<String>,
-    /// Replaces the agent's permission mode for this run. Only who may change the agent's own can choose one that isn't
-    /// stricter.
+    /// Replaces the agent's permission mode for this run. Only callers who can change the agent's own can choose one that
+    /// isn't stricter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permission_mode: Option<PermissionMode>,
+    /// Let the run work in its own git worktree, on its own branch, instead of in the agent's folder. Only for callers who
+    /// can change the agent, if its device supports it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub worktree: bool,
     /// Called when the run has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback_url: Option<String>,
@@ -146,6 +191,9 @@ pub struct Run {
     /// The permission mode that replaces the agent's, or `plan_first` if that was the agent's.
     #[serde(default)]
     pub permission_mode: Option<PermissionMode>,
+    /// Whether it works in a git worktree of its own, on a branch of its own, instead of in the agent's folder.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub worktree: bool,
     /// The caller, as `kind:id`.
     pub caller: String,
     /// The person it was created for, if known.
@@ -224,9 +272,15 @@ pub struct ClaimedRun {
     /// `plan_first` if the agent must get its plan approved before it changes anything. Other modes are the hub's business.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permission_mode: Option<PermissionMode>,
+    /// Whether it works in a git worktree of its own, on a branch of its own, instead of in the agent's folder.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub worktree: bool,
     /// Whether the agent's owner created it in person, not through an agent or another run.
     #[serde(default)]
     pub for_owner: bool,
+    /// The session on the device that the conversation continues, if the run is `for_owner`. Otherwise, it can't be executed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_session: Option<String>,
     /// The hub's tools, with a token limited to this run's rights while this claim lasts. Must not be logged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]

@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use crate::{
     AgentId, Json, RunId, RuntimeId, Secret, Timestamp, text_enum,
-    wire::{account::Presence, adapter::WallsProof},
+    wire::{account::Presence, adapter::WallsProof, host_session::HostSession},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -59,6 +59,10 @@ pub struct HeartbeatRequest {
     /// The A2A extensions the device supports. If absent, the previous list stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extensions: Option<Vec<DeclaredExtension>>,
+    /// The sessions that the agent's host keeps for its working folder, newest first. Kept in memory, for the agent's
+    /// owner only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_sessions: Vec<HostSession>,
     /// The runtime stores and uses a new token if the response offers one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub token_rotation: bool,
@@ -70,6 +74,9 @@ pub const ASKS: &str = "https://attache.dev/ext/asks/v1";
 
 /// Declared by a runtime whose agent can be made to get its plan approved before it changes anything.
 pub const PLANS: &str = "https://attache.dev/ext/plans/v1";
+
+/// Declared by a runtime whose adapter can make a git worktree for each run, because it works in a repository.
+pub const WORKTREES: &str = "https://attache.dev/ext/worktrees/v1";
 
 /// Declared by a runtime on a machine with walls, with [`DeclaredSandbox`] as parameters.
 pub const SANDBOX: &str = "https://attache.dev/ext/sandbox/v1";

@@ -32,6 +32,10 @@ pub enum Storage {
     Failed,
     /// It does not respond in time.
     Slow,
+    /// The database server can't be reached.
+    Unreachable,
+    /// Another hub has taken over the database.
+    ServedElsewhere,
 }
 
 // === impl Storage ===
@@ -45,6 +49,8 @@ impl Storage {
             Self::ReadOnly => Some("its file system is read-only"),
             Self::Failed => Some("its disk reports errors"),
             Self::Slow => Some("its disk does not answer in time"),
+            Self::Unreachable => Some("its database server can't be reached"),
+            Self::ServedElsewhere => Some("another hub serves its database"),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The runtime as a collaborator: a real hub, a real lease over SSH, stock sshfs and a real mount.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::BufReader,
     num::NonZeroUsize,
@@ -12,7 +13,7 @@ use std::{
 use attache_delegation::{
     awcp_policy::PolicyFile,
     collaborator::{
-        Collaborator, CollaboratorAuditFile, CollaboratorPolicyFile, GuardCommand, HubTunnelDialer,
+        Collaborator, CollaboratorAuditFile, CollaboratorPolicyFile, DirectDialGuard, GuardCommand, HubTunnelDialer,
         Options as RoleOptions, SlotScheduler, missing, run_guard,
     },
 };
@@ -162,6 +163,7 @@ impl BorrowingMachine {
             audit: Arc::new(CollaboratorAuditFile::at(&home)),
             scheduler: Arc::new(SlotScheduler::new(8)),
             tunnels: Arc::new(HubTunnelDialer::of("http://127.0.0.1", &[], None)),
+            direct: DirectDialGuard::of("http://127.0.0.1", &[]),
             guard: guard(),
             env: Env::system(),
         })
@@ -512,7 +514,7 @@ async fn a_start_that_cannot_be_followed_gives_the_reason() {
     let host = LendingHost::start().await;
     let (remote, running) = BorrowingMachine::with_policy("[collaborator]\nenabled = true\n").await;
     type Row = (&'static str, fn(&mut AwcpStart), AwcpErrorCode);
-    let break_it: [Row; 4] = [
+    let break_it: [Row; 5] = [
         (
             "expired",
             |start| start.lease.expires_at = attache_protocol::Timestamp::default(),
@@ -528,7 +530,9 @@ async fn a_start_that_cannot_be_followed_gives_the_reason() {
             AwcpErrorCode::AuthFailed,
         ),
         ("nobody there", |start| start.mount.endpoint.port = 1, AwcpErrorCode::MountFailed),
+        ("its cloud", |start| start.mount.endpoint.host = "169.254.169.254".to_owned(), AwcpErrorCode::MountFailed),
     ];
+    let mut unreachable = BTreeSet::new();
     for (name, change, code) in break_it {
         let run = remote.invite(&invite(name)).await;
         let accept = remote.accept(run).await;
@@ -536,9 +540,13 @@ async fn a_start_that_cannot_be_followed_gives_the_reason() {
         let AwcpMessage::Start(mut start) = start else { panic!("a START") };
         change(&mut start);
         remote.send(run, &AwcpMessage::Start(start)).await;
-        assert_eq!(remote.error(run).await.code, code, "{name}");
+        let error = remote.error(run).await;
+        assert_eq!(error.code, code, "{name}");
         assert!(remote.is_clean(), "{name}");
+        unreachable.extend(["nobody there", "its cloud"].contains(&name).then_some(error.message));
     }
+    // Whoever delegates learns nothing about the remote's network.
+    assert_eq!(unreachable.len(), 1, "{unreachable:?}");
     // A key that the host doesn't know.
     let run = remote.invite(&invite("stranger")).await;
     let accept = remote.accept(run).await;

@@ -6,7 +6,7 @@ mod server;
 use std::{fs, sync::Arc, time::Duration};
 
 use attache_a2a_wire::{Part, Task, TaskState};
-use attache_delegation::collaborator::{Collaborator, HubTunnelDialer, Options, SlotScheduler};
+use attache_delegation::collaborator::{Collaborator, DirectDialGuard, HubTunnelDialer, Options, SlotScheduler};
 use attache_protocol::{
     env::Env,
     wire::awcp::{AwcpMessage, EXTENSION},
@@ -32,6 +32,7 @@ impl ExampleAgent {
             audit: Arc::new(server::PrintingAudit),
             scheduler: Arc::new(SlotScheduler::new(2)),
             tunnels: Arc::new(HubTunnelDialer::of("http://127.0.0.1", &[], None)),
+            direct: DirectDialGuard::of("http://127.0.0.1", &[]),
             guard: guard(),
             env: Env::system(),
         });

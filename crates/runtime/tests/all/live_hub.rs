@@ -18,7 +18,7 @@ use attache_runtime::{
     ConnectionStatus, Notice, Options, RuntimeService, Shutdown,
     profile::{Profile, Profiles},
 };
-use attache_store::{Store, sqlite::SqliteStore};
+use attache_store::{Store, sql::SqlStore};
 use attache_testkit::{FaultyProxy, ProxyFaults};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -211,7 +211,7 @@ async fn serve_on(
     options.drain_limit = Duration::from_millis(200);
     options.disk_reserve = Some(0);
     tune(&mut options);
-    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&data.join("hub.db")).unwrap());
+    let store: Arc<dyn Store> = Arc::new(SqlStore::open(&data.join("hub.db")).unwrap());
     let hub = Hub::start(options, store, Env::system()).await.unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let served = tokio::spawn(serve(listener, router(hub.clone()), hub, async move {

@@ -9,11 +9,11 @@ use std::{
     process::{Command, Stdio},
 };
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat2};
+use rustix::fs::fstat;
 
 use crate::{FileView, NetworkAccess, StandIn, Walls};
 
-use super::{mount_table::MountTable, view};
+use super::{mount_table::MountTable, open_path, view};
 
 const PLACES: [&str; 3] = ["/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap"];
 /// Where services of the machine have their sockets. A process without network must not reach them either.
@@ -87,8 +87,13 @@ pub(super) fn arguments(program: &Path, walls: &Walls, stage: &Path) -> Vec<OsSt
         words.0.push(path.into());
     }
     // A folder of ours may hold the one to work in, such as a mounted one.
-    for path in writable().filter(|path| hidden.iter().any(|other| path.starts_with(other))) {
-        words.bind("--bind", path);
+    let shown: Vec<&PathBuf> = writable().filter(|path| hidden.iter().any(|other| path.starts_with(other))).collect();
+    shown.iter().for_each(|path| words.bind("--bind", path));
+    // Those in it are covered with it.
+    for StandIn { file, shown_at } in &walls.stand_ins {
+        if shown.iter().any(|path| shown_at.starts_with(path)) {
+            words.0.extend(["--bind".into(), file.into(), shown_at.into()]);
+        }
     }
     for folder in self::above(walls.fixed.iter(), walls).difference(&above) {
         words.bind("--bind", folder);
@@ -113,20 +118,17 @@ pub(super) enum Side {
     Inside,
 }
 
-/// Which files and folders those are that others may replace: the working folder, what can be written to below it, and
-/// the fixed ones with those above them. bubblewrap looks for them by their paths. Another process could have put a link
+/// Which files and folders those are that others may replace: the working folder, what else can be written to, the exact
+/// ones, and the fixed ones with those above them. bubblewrap looks for them by their paths. Another process could have put a link
 /// there meanwhile, and the inside would be larger than the walls. Whoever serves the file system of a borrowed folder
 /// decides what is at a path, every time; what is mounted at each path, and that it is mounted there, is the kernel's word.
 pub(super) fn identity(walls: &Walls, side: Side) -> io::Result<u64> {
     let mut hasher = DefaultHasher::new();
     let mounts = MountTable::read()?;
-    let below = walls.write.iter().filter(|path| path.starts_with(&walls.cwd));
-    let folders = [&walls.cwd].into_iter().chain(below).map(PathBuf::as_path);
+    let folders = [&walls.cwd].into_iter().chain(&walls.write).chain(&walls.exact).map(PathBuf::as_path);
     let fixed = walls.fixed.iter().map(PathBuf::as_path).chain(above(walls.fixed.iter(), walls));
     for path in folders.chain(fixed).collect::<BTreeSet<&Path>>() {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
-        let found = fstat(&file)?;
+        let found = fstat(open_path::open(path)?)?;
         let device = match side {
             Side::Outside => mounts.device_of(path),
             Side::Inside => mounts.device_at(path),
@@ -200,6 +202,21 @@ mod tests {
                    --bind /srv/copy /home/ann/login --chdir /tmp/work --";
         assert!(line.ends_with(end), "{line}");
         assert!(line.contains("--unshare-net") && !line.contains(" /etc/shadow"), "{line}");
+    }
+
+    #[test]
+    fn a_stand_in_is_not_covered_by_the_folder_that_it_is_in() {
+        let hidden = tempfile::tempdir().unwrap();
+        let root = hidden.path().canonicalize().unwrap();
+        let cwd = root.join("work");
+        std::fs::create_dir(&cwd).unwrap();
+        let mut walls = Walls::open(&cwd).limit(&[SandboxLimit::CwdOnly]);
+        walls.hide = vec![root.clone()];
+        walls.stand_ins.push(StandIn { file: "/srv/copy".into(), shown_at: cwd.join(".git") });
+        let line = line(&walls);
+        let end =
+            format!("--tmpfs {0} --bind {0}/work {0}/work --bind /srv/copy {0}/work/.git --chdir", root.display());
+        assert!(line.contains(&end), "{line}");
     }
 
     #[test]

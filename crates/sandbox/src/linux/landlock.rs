@@ -3,13 +3,13 @@
 use std::{io, ops::RangeInclusive, path::PathBuf};
 
 use ::landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort, Ruleset, RulesetAttr as _,
-    RulesetCreatedAttr as _, Scope, path_beneath_rules,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort, PathBeneath, Ruleset,
+    RulesetAttr as _, RulesetCreatedAttr as _, Scope, path_beneath_rules,
 };
 
 use crate::{FileView, NetworkAccess, Walls};
 
-use super::view;
+use super::{open_path::OpenPath, view};
 
 /// What we know of. Older kernels enforce what they can, and the probe reports the rest.
 const KNOWN: ABI = ABI::V6;
@@ -34,12 +34,14 @@ const LISTENING: &[RangeInclusive<u16>] = &[
     9222..=9222,
 ];
 
-/// Restricts this thread and everything it starts.
-pub(super) fn restrict(walls: &Walls, is_in_namespaces: bool) -> io::Result<()> {
-    apply(walls, is_in_namespaces).map_err(io::Error::other)
+/// Restricts this thread and everything it starts. `opened` is what can be seen besides the system, if there are no
+/// namespaces: others may replace what is at its path. In namespaces, it's a mount, which nobody can move.
+pub(super) fn restrict(walls: &Walls, opened: Option<&[OpenPath]>) -> io::Result<()> {
+    apply(walls, opened).map_err(io::Error::other)
 }
 
-fn apply(walls: &Walls, is_in_namespaces: bool) -> Result<(), ::landlock::RulesetError> {
+fn apply(walls: &Walls, opened: Option<&[OpenPath]>) -> Result<(), ::landlock::RulesetError> {
+    let is_in_namespaces = opened.is_none();
     let mut rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort).scope(Scope::from_all(KNOWN))?;
     if walls.files == FileView::Declared {
         rules = rules.handle_access(AccessFs::from_all(KNOWN))?;
@@ -58,9 +60,14 @@ fn apply(walls: &Walls, is_in_namespaces: bool) -> Result<(), ::landlock::Rulese
         let device: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
         rules = rules
             .add_rules(path_beneath_rules(readable(walls, is_in_namespaces), AccessFs::from_read(KNOWN)))?
-            .add_rules(path_beneath_rules(view::DEVICES, device))?
-            .add_rules(path_beneath_rules(writable(walls, is_in_namespaces), everything))?;
+            .add_rules(path_beneath_rules(view::DEVICES, device))?;
+        for path in opened.unwrap_or_default() {
+            let access = if path.is_writable { everything } else { AccessFs::from_read(KNOWN) };
+            let access = if path.is_folder { access } else { access & AccessFs::from_file(KNOWN) };
+            rules = rules.add_rule(PathBeneath::new(path, access))?;
+        }
         if is_in_namespaces {
+            rules = rules.add_rules(path_beneath_rules(writable(walls), everything))?;
             // What it can't see isn't there, so it can list every folder.
             rules = rules.add_rules(path_beneath_rules(["/"], AccessFs::ReadDir))?;
         }
@@ -81,18 +88,18 @@ fn readable(walls: &Walls, is_in_namespaces: bool) -> Vec<PathBuf> {
     if is_in_namespaces {
         // Otherwise the terminals and the shared memory of others are there.
         paths.push("/dev".into());
+        paths.extend(walls.read.iter().cloned());
     }
-    paths.extend(walls.read.iter().cloned().chain(own));
+    paths.extend(own);
     paths
 }
 
-fn writable(walls: &Walls, is_in_namespaces: bool) -> Vec<PathBuf> {
+/// By their paths, in namespaces.
+fn writable(walls: &Walls) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = walls.write.iter().chain([&walls.cwd]).cloned().collect();
-    if is_in_namespaces {
-        // Its own, and empty.
-        paths.extend(walls.private.iter().cloned());
-        paths.extend(walls.stand_ins.iter().map(|one| one.shown_at.clone()));
-        paths.extend(["/tmp", "/var/tmp", "/dev/shm", "/dev/pts"].map(PathBuf::from));
-    }
+    // Its own, and empty.
+    paths.extend(walls.private.iter().cloned());
+    paths.extend(walls.stand_ins.iter().map(|one| one.shown_at.clone()));
+    paths.extend(["/tmp", "/var/tmp", "/dev/shm", "/dev/pts"].map(PathBuf::from));
     paths
 }

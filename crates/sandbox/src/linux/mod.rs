@@ -4,11 +4,14 @@ mod bubblewrap;
 mod exec_once;
 mod landlock;
 mod mount_table;
+mod open_path;
+mod order;
 mod probe;
 mod prove;
 mod proxy_listener;
 mod seccomp;
 mod stage;
+mod unmediated;
 mod view;
 
 pub(crate) use self::{bubblewrap::find as bwrap, prove::prove, stage::arguments};

@@ -1,17 +1,20 @@
 //! Runs inside the walls and tries to get out.
 
 use std::{
+    ffi::CString,
     fs, io,
     net::{SocketAddr, TcpStream, UdpSocket},
     os::{
+        fd::{AsRawFd as _, RawFd},
         linux::net::SocketAddrExt as _,
-        unix::{fs::symlink, net},
+        unix::{ffi::OsStrExt as _, fs::symlink, net},
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Duration,
 };
 
+use rustix::fs::{AtFlags, Mode, Timespec, Timestamps, XattrFlags, inotify};
 use serde::{Deserialize, Serialize};
 
 use crate::{Attempt, AttemptResult};
@@ -23,6 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) struct ProbeTargets {
     /// A file outside the folder.
     pub(super) canary: PathBuf,
+    /// One that can be read inside.
+    pub(super) readable: PathBuf,
     /// To be created, if possible.
     pub(super) planted: PathBuf,
     pub(super) tcp: SocketAddr,
@@ -31,6 +36,11 @@ pub(super) struct ProbeTargets {
     pub(super) socket: String,
     /// A service's socket that can be seen.
     pub(super) path_socket: PathBuf,
+    /// The same for datagrams.
+    pub(super) path_datagrams: PathBuf,
+    /// One outside the folder, and one for datagrams.
+    pub(super) outside_socket: PathBuf,
+    pub(super) outside_datagrams: PathBuf,
     /// A process outside, of the same user.
     pub(super) process: i32,
     /// Stands in that process's environment.
@@ -53,6 +63,7 @@ fn out(attempt: Attempt, targets: &ProbeTargets) -> bool {
             let _ = fs::write(&targets.planted, "from inside");
             false
         }
+        Attempt::ChangeOutside => changes_unseen(&targets.canary) || changes_readable(&targets.readable),
         Attempt::FollowLink => symlink(&targets.canary, "way-out").is_err() || fs::read("way-out").is_ok(),
         Attempt::ProcRoot => ["1", "self", &targets.process.to_string()].iter().any(|process| {
             let canary = targets.canary.strip_prefix("/").unwrap_or(&targets.canary);
@@ -65,14 +76,18 @@ fn out(attempt: Attempt, targets: &ProbeTargets) -> bool {
         }
         Attempt::AbstractSocket => net::SocketAddr::from_abstract_name(&targets.socket)
             .is_ok_and(|address| net::UnixStream::connect_addr(&address).is_ok()),
-        Attempt::PathSocket => net::UnixStream::connect(&targets.path_socket).is_ok(),
+        Attempt::PathSocket => reaches(&targets.path_socket, &targets.path_datagrams),
+        Attempt::OutsideSocket => reaches(&targets.outside_socket, &targets.outside_datagrams),
         Attempt::Exec => {
             let mut program = Command::new("/bin/true");
             program.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             program.status().is_ok()
         }
         Attempt::OtherEnvironment => reads_marker(&targets.marker),
-        Attempt::SignalOther => signals(targets),
+        Attempt::SignalOther => {
+            other(targets).is_some_and(|process| rustix::process::test_kill_process(process).is_ok())
+        }
+        Attempt::LimitOther => other(targets).is_some_and(limits),
         Attempt::Trace => traces(),
         Attempt::Mount => mounts(),
         Attempt::UserNamespace => makes_user_namespace(),
@@ -80,6 +95,56 @@ fn out(attempt: Attempt, targets: &ProbeTargets) -> bool {
         Attempt::NewPrivileges => !rustix::thread::no_new_privs().unwrap_or(false),
         Attempt::Terminal => types(),
     }
+}
+
+/// A file that can't even be seen, by its path.
+fn changes_unseen(file: &Path) -> bool {
+    let watches = || {
+        let watcher = inotify::init(inotify::CreateFlags::CLOEXEC)?;
+        inotify::add_watch(&watcher, file, inotify::WatchFlags::ALL_EVENTS)
+    };
+    rustix::fs::chmod(file, Mode::RUSR).is_ok()
+        || rustix::fs::chown(file, None, Some(rustix::process::getgid())).is_ok()
+        || rustix::fs::setxattr(file, XATTR, b"1", XattrFlags::empty()).is_ok()
+        || rustix::fs::utimensat(rustix::fs::CWD, file, &LONG_AGO, AtFlags::empty()).is_ok()
+        || sets_attributes(libc::AT_FDCWD, file)
+        || watches().is_ok()
+}
+
+/// A file that can only be read, through a descriptor. One that can't be opened was not tried.
+fn changes_readable(file: &Path) -> bool {
+    let Ok(file) = fs::File::open(file) else { return true };
+    let set_flags = || rustix::fs::ioctl_getflags(&file).and_then(|flags| rustix::fs::ioctl_setflags(&file, flags));
+    rustix::fs::fchmod(&file, Mode::RUSR).is_ok()
+        || rustix::fs::fchown(&file, None, Some(rustix::process::getgid())).is_ok()
+        || rustix::fs::fsetxattr(&file, XATTR, b"1", XattrFlags::empty()).is_ok()
+        || rustix::fs::futimens(&file, &LONG_AGO).is_ok()
+        || set_flags().is_ok()
+        || sets_attributes(file.as_raw_fd(), Path::new(""))
+        || leases(&file)
+}
+
+const XATTR: &str = "user.attache-probe";
+const LONG_AGO: Timestamps = {
+    let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+    Timestamps { last_access: second, last_modification: second }
+};
+
+/// With the newest call for it.
+#[allow(unsafe_code, reason = "a system call that reads a path and an array")]
+fn sets_attributes(folder: RawFd, path: &Path) -> bool {
+    const FILE_SETATTR: libc::c_long = 469;
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
+    let unchanged = [0_u64; 3];
+    let (size, flags) = (size_of_val(&unchanged), libc::AT_EMPTY_PATH);
+    // SAFETY: the path ends with NUL, the kernel reads as much of the array as it has, and both outlive the call.
+    unsafe { libc::syscall(FILE_SETATTR, folder, path.as_ptr(), unchanged.as_ptr(), size, flags) == 0 }
+}
+
+#[allow(unsafe_code, reason = "a system call without pointers")]
+fn leases(file: &fs::File) -> bool {
+    // SAFETY: the descriptor is open, and only numbers are passed.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) == 0 }
 }
 
 /// Through `/proc`, whatever number the process has here.
@@ -94,11 +159,25 @@ fn reads_marker(marker: &str) -> bool {
 /// The variable that carries the marker.
 pub(super) const MARKER: &str = "ATTACHE_PROBE_OUTSIDE";
 
-/// A process with the same number inside is another one, so it is looked at first.
-fn signals(targets: &ProbeTargets) -> bool {
-    let Some(process) = rustix::process::Pid::from_raw(targets.process) else { return false };
+/// A service's sockets. One end of a pair can be sent elsewhere.
+fn reaches(streams: &Path, datagrams: &Path) -> bool {
+    let sent = |socket: &net::UnixDatagram| socket.send_to(b"from inside", datagrams).is_ok();
+    net::UnixStream::connect(streams).is_ok()
+        || net::UnixDatagram::unbound().is_ok_and(|socket| sent(&socket))
+        || net::UnixDatagram::pair().is_ok_and(|(socket, _)| sent(&socket))
+}
+
+/// The process outside. One with the same number inside is another one, so it is looked at first.
+fn other(targets: &ProbeTargets) -> Option<rustix::process::Pid> {
     let command = fs::read(format!("/proc/{}/comm", targets.process)).unwrap_or_default();
-    command.trim_ascii() == b"cat" && rustix::process::test_kill_process(process).is_ok()
+    rustix::process::Pid::from_raw(targets.process).filter(|_| command.trim_ascii() == b"cat")
+}
+
+/// To fewer files, and to a lower priority.
+fn limits(process: rustix::process::Pid) -> bool {
+    let fewer = rustix::process::Rlimit { current: Some(64), maximum: Some(64) };
+    rustix::process::prlimit(Some(process), rustix::process::Resource::Nofile, fewer).is_ok()
+        || rustix::process::setpriority_process(Some(process), 5).is_ok()
 }
 
 #[allow(unsafe_code, reason = "a system call without pointers")]

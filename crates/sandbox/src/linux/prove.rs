@@ -32,7 +32,7 @@ struct Outside {
     process: Child,
     /// The other end of a terminal.
     terminal: OwnedFd,
-    _listeners: (TcpListener, [net::UnixListener; 2]),
+    _listeners: (TcpListener, [net::UnixListener; 3], [net::UnixDatagram; 2]),
 }
 
 pub(crate) fn prove(launcher: &Launcher, left_out: &[Mechanism]) -> Proof {
@@ -82,7 +82,7 @@ fn attempt(launcher: &Launcher, left_out: &[Mechanism]) -> io::Result<Vec<Attemp
     let mut results = strictest?;
     for (limit, alone) in single {
         let alone = alone.map_err(|_| io::Error::other("a probe panicked"))??;
-        let concerned = alone.iter().filter(|one| one.attempt.limit().is_none_or(|broken| broken == limit));
+        let concerned = alone.iter().filter(|one| one.attempt.limits().contains(&limit));
         for open in concerned.filter(|one| !one.held) {
             results.iter_mut().filter(|one| one.attempt == open.attempt).for_each(|one| one.held = false);
         }
@@ -97,6 +97,7 @@ fn within(launcher: &Launcher, limits: &[SandboxLimit], left_out: &[Mechanism]) 
     fs::create_dir(&inside)?;
     let mut outside = Outside::prepare(&root.join("outside"), &inside)?;
     let mut walls = Walls::open(&inside).limit(limits);
+    walls.read.push(outside.targets.readable.clone());
     walls.without = left_out.to_vec();
     let results = run(launcher, &walls, &outside);
     outside.end();
@@ -148,28 +149,46 @@ impl Outside {
         fs::create_dir(folder)?;
         let canary = folder.join("canary");
         fs::write(&canary, "outside")?;
+        let readable = folder.join("readable");
+        fs::write(&readable, "shown")?;
         let name = format!("attache-probe-{:016x}", getrandom::u64().map_err(io::Error::other)?);
         let (tcp, udp) = (TcpListener::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
         let socket = net::UnixListener::bind_addr(&net::SocketAddr::from_abstract_name(&name)?)?;
         let path_socket = inside.join("service");
         let seen = net::UnixListener::bind(&path_socket)?;
+        let path_datagrams = inside.join("datagrams");
+        let seen_datagrams = net::UnixDatagram::bind(&path_datagrams)?;
+        let outside_socket = folder.join("service");
+        let unseen = net::UnixListener::bind(&outside_socket)?;
+        let outside_datagrams = folder.join("datagrams");
+        let unseen_datagrams = net::UnixDatagram::bind(&outside_datagrams)?;
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
         grantpt(&terminal)?;
         unlockpt(&terminal)?;
-        let mut process = Command::new("cat");
+        let mut process = Command::new("/bin/cat");
         let process = process.env(MARKER, &name).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let process = process.spawn()?;
         let targets = ProbeTargets {
             canary,
+            readable,
             planted: folder.join("planted"),
             tcp: tcp.local_addr()?,
             udp: udp.local_addr()?,
             socket: name.clone(),
             path_socket,
+            path_datagrams,
+            outside_socket,
+            outside_datagrams,
             process: i32::try_from(process.id()).map_err(io::Error::other)?,
             marker: name,
         };
-        Ok(Self { targets, udp, process, terminal, _listeners: (tcp, [socket, seen]) })
+        Ok(Self {
+            targets,
+            udp,
+            process,
+            terminal,
+            _listeners: (tcp, [socket, seen, unseen], [seen_datagrams, unseen_datagrams]),
+        })
     }
 
     fn terminal(&self) -> io::Result<fs::File> {

@@ -8,10 +8,10 @@ use seccompiler::{
 
 use crate::{FileView, NetworkAccess, Walls};
 
-use super::exec_once::ExecPermit;
+use super::{exec_once::ExecPermit, unmediated};
 
 /// Ways to other processes, to the kernel's inside, and to new namespaces, where walls could be moved.
-const NEVER: [i64; 33] = [
+const NEVER: [i64; 34] = [
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
@@ -31,6 +31,8 @@ const NEVER: [i64; 33] = [
     libc::SYS_pivot_root,
     libc::SYS_move_mount,
     libc::SYS_open_tree,
+    // open_tree_attr, the same for every architecture.
+    467,
     libc::SYS_fsopen,
     libc::SYS_fsmount,
     libc::SYS_mount_setattr,
@@ -47,23 +49,33 @@ const NEVER: [i64; 33] = [
     libc::SYS_acct,
 ];
 
-/// Changes of a file by its path, which Landlock doesn't know. Inside namespaces, there are only the task's own files.
-const BY_PATH: [i64; 9] = [
-    libc::SYS_fchmodat,
-    libc::SYS_fchownat,
-    libc::SYS_setxattr,
-    libc::SYS_lsetxattr,
-    libc::SYS_removexattr,
-    libc::SYS_lremovexattr,
-    // fchmodat2, setxattrat and removexattrat, the same for every architecture.
-    452,
-    463,
-    466,
+/// Messages and memory that others of the same user can open by number or name. Namespaces have their own.
+const BY_NUMBER: [i64; 13] = [
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
 ];
-#[cfg(target_arch = "x86_64")]
-const ALSO_BY_PATH: [i64; 3] = [libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown];
-#[cfg(not(target_arch = "x86_64"))]
-const ALSO_BY_PATH: [i64; 0] = [];
+
+/// Calls that change how another process is scheduled, if their first argument is not 0.
+const SCHEDULING: [i64; 4] =
+    [libc::SYS_sched_setscheduler, libc::SYS_sched_setparam, libc::SYS_sched_setattr, libc::SYS_sched_setaffinity];
+/// Those whose first argument says whose number the second one is, with the ones that mean the caller if it is 0.
+const PRIORITIES: [(i64, [i32; 2]); 2] =
+    [(libc::SYS_setpriority, [PRIO_PROCESS, PRIO_PGRP]), (libc::SYS_ioprio_set, [IOPRIO_WHO_PROCESS, IOPRIO_WHO_PGRP])];
+const PRIO_PROCESS: i32 = 0;
+const PRIO_PGRP: i32 = 1;
+const IOPRIO_WHO_PROCESS: i32 = 1;
+const IOPRIO_WHO_PGRP: i32 = 2;
 
 /// The flags of `clone` that create namespaces.
 const NAMESPACES: u64 = (libc::CLONE_NEWUSER
@@ -79,6 +91,8 @@ const OWN_SOCKETS: [i32; 2] = [libc::AF_INET, libc::AF_INET6];
 
 /// Kinds of sockets that programs on a shared network use.
 const SHARED_SOCKETS: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+/// The same without those in files.
+const INTERNET_SOCKETS: [i32; 3] = [libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
 /// What those of the internet speak. Landlock knows the ports of TCP only, so others that listen on ports (MPTCP, SCTP)
 /// would go around it.
@@ -117,12 +131,28 @@ fn refusals(walls: &Walls, is_in_namespaces: bool, permit: Option<ExecPermit>) -
     let namespace = |bit: u64| is(0, SeccompCmpOp::MaskedEq(bit), bit);
     let bits = (0..u64::BITS).map(|shift| 1_u64 << shift).filter(|bit| NAMESPACES & bit != 0);
     refused.insert(libc::SYS_clone, bits.map(namespace).collect());
-    refused.insert(libc::SYS_ioctl, TYPING.into_iter().map(request).collect());
+    let mut requests: Vec<SeccompRule> = TYPING.into_iter().map(request).collect();
+    if walls.files == FileView::Declared {
+        refused.extend(unmediated::leases());
+    }
+    // In namespaces, what it can only read is mounted read-only, and there is nothing else.
     if !is_in_namespaces && walls.files == FileView::Declared {
-        refused.extend(BY_PATH.into_iter().chain(ALSO_BY_PATH).map(|call| (call, Vec::new())));
+        refused.extend(BY_NUMBER.map(|call| (call, Vec::new())));
+        refused.extend(unmediated::calls());
+        requests.extend(unmediated::requests());
+    }
+    refused.insert(libc::SYS_ioctl, requests);
+    if !is_in_namespaces {
+        refused.extend(of_others());
+    }
+    // A file that can't even be seen can be connected to: Landlock knows no right for it.
+    let reaches_services = !is_in_namespaces && walls.files == FileView::Declared;
+    if reaches_services || walls.network != NetworkAccess::All {
+        refused.insert(libc::SYS_socketpair, loose_pairs());
     }
     if walls.network == NetworkAccess::All {
-        refused.insert(libc::SYS_socket, shared_network());
+        let kinds: &[i32] = if reaches_services { &INTERNET_SOCKETS } else { &SHARED_SOCKETS };
+        refused.insert(libc::SYS_socket, shared_network(kinds));
     } else {
         // With namespaces, the process is alone in its network.
         let kinds = if is_in_namespaces { vec![none_of(&OWN_SOCKETS)] } else { Vec::new() };
@@ -136,9 +166,30 @@ fn refusals(walls: &Walls, is_in_namespaces: bool, permit: Option<ExecPermit>) -
     refused
 }
 
+/// Changes of the limits and priorities of other processes, which need no more than the same user.
+fn of_others() -> BTreeMap<i64, Vec<SeccompRule>> {
+    let other = || condition(0, SeccompCmpOp::Ne, 0);
+    let a_limit = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0);
+    let limits = all(vec![other(), a_limit.expect("system calls have six arguments")]);
+    let mut refused = BTreeMap::from([(libc::SYS_prlimit64, vec![limits])]);
+    refused.extend(SCHEDULING.map(|call| (call, vec![all(vec![other()])])));
+    refused.extend(
+        PRIORITIES.map(|(call, own)| (call, vec![none_of(&own), all(vec![condition(1, SeccompCmpOp::Ne, 0)])])),
+    );
+    refused
+}
+
+/// Pairs whose ends can be sent elsewhere: those of datagrams take another address, those of streams don't.
+fn loose_pairs() -> Vec<SeccompRule> {
+    let of_type = |kind| SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(TYPE_MASK), kind);
+    let tied = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(|kind| u64::from(kind.unsigned_abs()));
+    let loose = (0..=TYPE_MASK).filter(|kind| !tied.contains(kind));
+    loose.map(|kind| all(vec![of_type(kind).expect("system calls have six arguments")])).collect()
+}
+
 /// What isn't refused: sockets of files, TCP, UDP, ping, and asking for the machine's addresses and routes.
-fn shared_network() -> Vec<SeccompRule> {
-    let mut refused = vec![none_of(&SHARED_SOCKETS)];
+fn shared_network(kinds: &[i32]) -> Vec<SeccompRule> {
+    let mut refused = vec![none_of(kinds)];
     let netlink = condition(0, SeccompCmpOp::Eq, libc::AF_NETLINK);
     refused.push(all(vec![netlink, condition(2, SeccompCmpOp::Ne, libc::NETLINK_ROUTE)]));
     for family in OWN_SOCKETS {
@@ -177,25 +228,133 @@ fn none_of(values: &[i32]) -> SeccompRule {
 }
 
 /// One that holds if all of these do.
-fn all(conditions: Vec<SeccompCondition>) -> SeccompRule {
+pub(super) fn all(conditions: Vec<SeccompCondition>) -> SeccompRule {
     SeccompRule::new(conditions).expect("there are conditions")
 }
 
 /// About an argument of which the kernel looks at the lower half only.
-fn condition(argument: u8, how: SeccompCmpOp, value: i32) -> SeccompCondition {
+pub(super) fn condition(argument: u8, how: SeccompCmpOp, value: i32) -> SeccompCondition {
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, how, u64::from(value.unsigned_abs()))
         .expect("system calls have six arguments")
 }
 
-/// A rule about the request of an `ioctl`, of which the kernel looks at the lower half only.
-fn request(value: u64) -> SeccompRule {
-    let condition = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value);
-    SeccompRule::new(vec![condition.expect("system calls have six arguments")]).expect("one condition")
+/// A rule about the request of an `ioctl`.
+pub(super) fn request(value: u64) -> SeccompRule {
+    all(vec![request_of(SeccompCmpOp::Eq, value)])
+}
+
+/// About such a request, of which the kernel looks at the lower half only.
+pub(super) fn request_of(how: SeccompCmpOp, value: u64) -> SeccompCondition {
+    SeccompCondition::new(1, SeccompCmpArgLen::Dword, how, value).expect("system calls have six arguments")
 }
 
 /// A rule about one argument of a call.
-fn is(argument: u8, how: SeccompCmpOp, value: u64) -> SeccompRule {
+pub(super) fn is(argument: u8, how: SeccompCmpOp, value: u64) -> SeccompRule {
     let length = if argument == 0 { SeccompCmpArgLen::Dword } else { SeccompCmpArgLen::Qword };
     let condition = SeccompCondition::new(argument, length, how, value).expect("system calls have six arguments");
     SeccompRule::new(vec![condition]).expect("one condition")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::fd::AsRawFd as _, path::Path, thread};
+
+    use attache_protocol::wire::run::SandboxLimit;
+    use rustix::{
+        fs::{AtFlags, Mode, Timespec, Timestamps, XattrFlags, inotify},
+        io::Errno,
+    };
+
+    use super::*;
+
+    /// In a thread of its own, because filters stay. Without Landlock, so only these filters refuse.
+    fn inside<T: Send>(walls: &Walls, work: impl FnOnce() -> T + Send) -> T {
+        let walled = || {
+            rustix::thread::set_no_new_privs(true).unwrap();
+            restrict(walls, false, None).unwrap();
+            work()
+        };
+        thread::scope(|scope| scope.spawn(walled).join().unwrap())
+    }
+
+    /// The errors of changes of a file that may only be read: through a descriptor, and by its path.
+    fn changes(path: &Path) -> Vec<(&'static str, Result<(), Errno>)> {
+        let file = fs::File::open(path).unwrap();
+        let gid = Some(rustix::process::getgid());
+        let moment = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let times = Timestamps { last_access: moment, last_modification: moment };
+        let (at, nothing) = (rustix::fs::CWD, AtFlags::empty());
+        let watcher = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+        vec![
+            ("fchmod", rustix::fs::fchmod(&file, Mode::RUSR)),
+            ("fchmodat", rustix::fs::chmodat(at, path, Mode::RUSR, nothing)),
+            ("fchown", rustix::fs::fchown(&file, None, gid)),
+            ("fchownat", rustix::fs::chownat(at, path, None, gid, nothing)),
+            ("fsetxattr", rustix::fs::fsetxattr(&file, "user.x", b"1", XattrFlags::empty())),
+            ("setxattr", rustix::fs::setxattr(path, "user.x", b"1", XattrFlags::empty())),
+            ("fremovexattr", rustix::fs::fremovexattr(&file, "user.x")),
+            ("removexattr", rustix::fs::removexattr(path, "user.x")),
+            ("futimens", rustix::fs::futimens(&file, &times)),
+            ("utimensat", rustix::fs::utimensat(at, path, &times, nothing)),
+            ("flags", rustix::fs::ioctl_setflags(&file, rustix::fs::IFlags::NODUMP)),
+            ("inotify", inotify::add_watch(&watcher, path, inotify::WatchFlags::ALL_EVENTS).map(drop)),
+            ("dnotify", notices(&fs::File::open(path.parent().unwrap()).unwrap())),
+        ]
+    }
+
+    /// Files that are made in a folder.
+    const DN_CREATE: i32 = 4;
+
+    #[allow(unsafe_code, reason = "a system call without pointers")]
+    fn notices(folder: &fs::File) -> Result<(), Errno> {
+        // SAFETY: the descriptor is open, and only numbers are passed.
+        match unsafe { libc::fcntl(folder.as_raw_fd(), libc::F_NOTIFY, DN_CREATE) } {
+            0 => Ok(()),
+            _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap()),
+        }
+    }
+
+    #[test]
+    fn without_namespaces_a_file_that_can_only_be_read_is_not_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tool");
+        fs::write(&path, "").unwrap();
+        let walls = Walls::open(folder.path()).limit(&[SandboxLimit::CwdOnly]);
+        let refused = inside(&walls, || changes(&path));
+        let open: Vec<_> = refused.iter().filter(|(_, done)| *done != Err(Errno::PERM)).collect();
+        assert_eq!(open, Vec::<&(&str, Result<(), Errno>)>::new());
+        // The attempts themselves are right.
+        for (how, done) in changes(&path) {
+            assert!(!matches!(done, Err(Errno::PERM | Errno::NOSYS)), "{how} {done:?}");
+        }
+    }
+
+    #[test]
+    fn without_namespaces_ordinary_work_with_files_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, copy) = (folder.path().join("file"), folder.path().join("copy"));
+        let walls = Walls::open(folder.path()).limit(&[SandboxLimit::CwdOnly]);
+        inside(&walls, || {
+            fs::write(&path, "text").unwrap();
+            let (file, copied) = (fs::File::open(&path).unwrap(), fs::File::create(&copy).unwrap());
+            // `touch`, a copy that shares its data (not every file system can), and a lock.
+            touch(&file).unwrap();
+            assert_ne!(rustix::fs::ioctl_ficlone(&copied, &file), Err(Errno::PERM));
+            assert_ne!(rustix::fs::ioctl_getflags(&file), Err(Errno::PERM));
+            rustix::fs::flock(&copied, rustix::fs::FlockOperation::LockExclusive).unwrap();
+            fs::rename(&copy, folder.path().join("moved")).unwrap();
+        });
+    }
+
+    /// As the C library does it.
+    #[allow(unsafe_code, reason = "a system call with null pointers that it allows")]
+    fn touch(file: &fs::File) -> io::Result<()> {
+        use std::os::fd::AsRawFd as _;
+
+        // SAFETY: without times, the kernel takes the current one.
+        match unsafe { libc::futimens(file.as_raw_fd(), std::ptr::null()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
 }

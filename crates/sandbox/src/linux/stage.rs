@@ -12,29 +12,20 @@ use std::{
 };
 
 use rustix::process::{Resource, Rlimit};
-use serde::{Deserialize, Serialize};
 
 use crate::{FileView, Launcher, Mechanism, NetworkAccess, Walls};
 
 use super::{
     bubblewrap::{self, Side},
     exec_once::LastExec,
-    landlock, proxy_listener, seccomp,
+    landlock,
+    open_path::{self, OpenPath},
+    order::StageOrder,
+    proxy_listener, seccomp,
 };
 
 /// How many files a process can have open. Programs that raise this themselves, as many runtimes do, stop here.
 const MAX_OPEN_FILES: u64 = 65_536;
-
-/// What the second stage is told.
-#[derive(Debug, Serialize, Deserialize)]
-struct StageOrder {
-    walls: Walls,
-    /// It has its own view of files, processes and network already.
-    is_in_namespaces: bool,
-    /// Which files and folders are inside, before the namespaces were made.
-    #[serde(default)]
-    identity: Option<u64>,
-}
 
 /// Interpreters that only start another program.
 const ENV: &str = "/usr/bin/env";
@@ -47,13 +38,18 @@ pub(crate) fn arguments(launcher: &Launcher, walls: &Walls) -> io::Result<Vec<Os
         check_hidden(walls)?;
     }
     let mut walls = walls.clone();
-    bubblewrap::keep_existing(&mut walls);
-    let identity = bwrap.map(|_| bubblewrap::identity(&walls, Side::Outside)).transpose()?;
+    let identity = if bwrap.is_some() {
+        bubblewrap::keep_existing(&mut walls);
+        bubblewrap::identity(&walls, Side::Outside)?
+    } else {
+        open_path::resolve(&mut walls)?;
+        open_path::identity(&open_path::open_all(&walls)?)
+    };
     let mut words = bwrap.map(|bwrap| bubblewrap::arguments(bwrap, &walls, &stage.program)).unwrap_or_default();
     let order = StageOrder { walls, is_in_namespaces: bwrap.is_some(), identity };
     words.push(stage.program.clone().into());
     words.extend(stage.enter.iter().cloned());
-    words.push(serde_json::to_string(&order).map_err(io::Error::other)?.into());
+    words.extend(order.into_words()?);
     Ok(words)
 }
 
@@ -76,10 +72,27 @@ fn check_hidden(walls: &Walls) -> io::Result<()> {
 }
 
 /// Builds the walls around this process and becomes the program. Returns only if it can't. For a process with one
-/// thread.
-pub fn enter(order: &str, command: Vec<OsString>) -> io::Result<Infallible> {
-    let StageOrder { walls, is_in_namespaces, identity } = serde_json::from_str(order).map_err(io::Error::other)?;
-    if identity.is_some_and(|before| bubblewrap::identity(&walls, Side::Inside).ok() != Some(before)) {
+/// thread. The words are those that follow [`StageCommand::enter`](crate::StageCommand).
+pub fn enter(words: impl IntoIterator<Item = OsString>) -> io::Result<Infallible> {
+    let mut words = words.into_iter();
+    let order = StageOrder::from_words(&mut words);
+    // What separates the order from the command.
+    let command: Vec<OsString> = words.skip(1).collect();
+    let program = command.first().cloned().unwrap_or_default();
+    order.and_then(|order| become_program(order, command)).map_err(|error| {
+        io::Error::new(error.kind(), format!("can't start `{}` inside its walls: {error}", program.display()))
+    })
+}
+
+fn become_program(order: StageOrder, command: Vec<OsString>) -> io::Result<Infallible> {
+    let StageOrder { walls, is_in_namespaces, identity } = order;
+    let opened = if is_in_namespaces { None } else { open_path::open_all(&walls).ok() };
+    let now = match &opened {
+        Some(opened) => Some(open_path::identity(opened)),
+        None if is_in_namespaces => bubblewrap::identity(&walls, Side::Inside).ok(),
+        None => None,
+    };
+    if now != Some(identity) {
         return Err(io::Error::other(
             "its folder, or a repository in it, was replaced while the walls were built; try again",
         ));
@@ -87,7 +100,11 @@ pub fn enter(order: &str, command: Vec<OsString>) -> io::Result<Infallible> {
     let mut words = command.into_iter();
     let name = words.next().ok_or_else(|| io::Error::other("no program was named"))?;
     let program = find(&name)?;
-    env::set_current_dir(&walls.cwd)?;
+    match opened.as_deref() {
+        // The first is the working folder.
+        Some([cwd, ..]) => rustix::process::fchdir(cwd)?,
+        Some([]) | None => env::set_current_dir(&walls.cwd)?,
+    }
     if !walls.terminal {
         // Without bubblewrap, it may lead its group, and then it keeps its session.
         let _ = rustix::process::setsid();
@@ -100,7 +117,7 @@ pub fn enter(order: &str, command: Vec<OsString>) -> io::Result<Infallible> {
         proxy_listener::send(descriptor, &walls.ports)?;
     }
     if walls.exec {
-        restrict(&walls, is_in_namespaces, None)?;
+        restrict(&walls, opened.as_deref(), None)?;
         return Err(Command::new(program).arg0(name).args(words).exec());
     }
     // The only program there will be: a script's interpreter is started directly, because `env` would start it.
@@ -108,7 +125,7 @@ pub fn enter(order: &str, command: Vec<OsString>) -> io::Result<Infallible> {
     let program = find(&arguments[0])?;
     arguments.extend(words);
     let last = LastExec::prepare(program.into_os_string(), arguments)?;
-    restrict(&walls, is_in_namespaces, Some(&last))?;
+    restrict(&walls, opened.as_deref(), Some(&last))?;
     Err(last.call())
 }
 
@@ -132,13 +149,14 @@ fn lower(resource: Resource, to: u64) -> io::Result<()> {
     Ok(rustix::process::setrlimit(resource, Rlimit { current: lowered(current), maximum: lowered(maximum) })?)
 }
 
-fn restrict(walls: &Walls, is_in_namespaces: bool, last: Option<&LastExec>) -> io::Result<()> {
+/// `opened` is what can be seen besides the system, if there are no namespaces.
+fn restrict(walls: &Walls, opened: Option<&[OpenPath]>, last: Option<&LastExec>) -> io::Result<()> {
     rustix::thread::set_no_new_privs(true)?;
     if uses(walls, Mechanism::Landlock) {
-        landlock::restrict(walls, is_in_namespaces)?;
+        landlock::restrict(walls, opened)?;
     }
     if uses(walls, Mechanism::Seccomp) {
-        seccomp::restrict(walls, is_in_namespaces, last.map(LastExec::permit))?;
+        seccomp::restrict(walls, opened.is_none(), last.map(LastExec::permit))?;
     }
     Ok(())
 }

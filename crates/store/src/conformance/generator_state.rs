@@ -4,8 +4,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use attache_protocol::{
     AgentId, ArtifactId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId,
-    PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId, rules::quota::UtcDay,
-    secret::SecretHash,
+    NotificationTargetId, PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId,
+    rules::quota::UtcDay, secret::SecretHash,
 };
 
 use super::{
@@ -15,8 +15,8 @@ use super::{
 use crate::{
     WriteContext,
     record::{
-        PairingProof, RunCreation, RunResult, TokenChange, delivery::AttemptDecision, quota::QuotaTarget,
-        worker_request::NewDecision,
+        PairingProof, RunCreation, RunResult, TokenChange, delivery::AttemptDecision, node::NodeRecord,
+        quota::QuotaTarget, worker_request::NewDecision,
     },
 };
 
@@ -76,7 +76,10 @@ pub(super) struct GeneratorState {
     pub(super) targets: Vec<QuotaTarget>,
     /// Possible deliveries: of runs with callbacks or push configs, and of permission requests with a webhook.
     pub(super) deliveries: Vec<DeliveryId>,
+    /// With as many beats as were seen.
+    pub(super) nodes: Vec<NodeRecord>,
     pub(super) delegations: Vec<DelegationId>,
+    pub(super) notification_targets: Vec<NotificationTargetId>,
     /// Runs with push configs.
     pub(super) pushes: Vec<RunId>,
     /// When something changes by time, and which step notices it: engines make mistakes at boundaries.
@@ -104,6 +107,8 @@ pub(super) enum TimeBoundary {
     Delivery,
     /// A deferred run goes back to the queue.
     Deferral,
+    /// A shared value expires.
+    SharedValue,
 }
 
 // === impl GeneratorState ===
@@ -210,6 +215,17 @@ impl GeneratorState {
             }
             (StoreStep::PublishDelegation(_, new), _) if !self.delegations.contains(&new.id) => {
                 self.delegations.push(new.id);
+            }
+            (StoreStep::CreateNotificationTarget(_, new), _) => self.notification_targets.push(new.id),
+            (StoreStep::AddNotifications(_, _, seq, targets), StepValue::Count(made)) if *made > 0 => {
+                let told = targets.iter().map(|target| DeliveryId::of_notification(*target, *seq));
+                self.deliveries.extend(told);
+            }
+            (StoreStep::StartNode(id), _) => self.nodes.push(NodeRecord { id: *id, beats: 0 }),
+            (StoreStep::BeatNode(_), StepValue::Nodes(nodes)) => self.nodes.clone_from(nodes),
+            (StoreStep::EndNode { node, .. }, StepValue::Held(true)) => self.nodes.retain(|known| known != node),
+            (StoreStep::KeepValue(new, ..), StepValue::Held(true)) => {
+                self.borders.push((new.expires_at, TimeBoundary::SharedValue));
             }
             (StoreStep::SetPushConfig(_, run, _), _) => self.pushes.push(*run),
             (StoreStep::SetPeer(..), StepValue::Peer(Some(peer))) => self.outsiders.push(peer.agent),

@@ -10,6 +10,7 @@
 mod generate;
 mod generator_state;
 mod perform;
+pub mod postgres_server;
 mod random;
 mod run;
 mod shrink;
@@ -39,6 +40,11 @@ pub trait EngineUnderTest: Send {
 
     /// Drops the store without closing it, as `kill -9` would, and reopens it.
     async fn crash_and_reopen(&mut self);
+
+    /// What the engine remembers otherwise than it has stored it, if it can tell.
+    async fn stale_memory(&mut self) -> Option<String> {
+        None
+    }
 
     /// Clears everything, so that the next sequence starts with an empty store. It should be cheap, because it happens
     /// thousands of times.

@@ -128,13 +128,16 @@ pub async fn perform(store: &dyn Store, step: StoreStep) -> StepResult {
         StoreStep::CloseChannel(context, channel, reason) => {
             StepValue::Channel(Box::new(store.close_channel(context, channel, &reason).await?))
         }
+        StoreStep::CloseConnection(context, connection, reason) => {
+            StepValue::Held(store.close_connection(context, connection, &reason).await?)
+        }
         // What a hub does when it starts.
         StoreStep::CloseChannels { reason, at } => {
             store.close_channels(&reason, at).await?;
             nothing(store.renew_claims(LEASE, at).await)?
         }
-        StoreStep::SeenChannels { channels, lease, at } => {
-            nothing(store.mark_channels_seen(channels, lease, at).await)?
+        StoreStep::SeenChannels { connections, lease, at } => {
+            nothing(store.mark_channels_seen(connections, lease, at).await)?
         }
         StoreStep::ChannelMessage(context, channel, message) => {
             nothing(store.channel_message(context, channel, message).await)?
@@ -144,11 +147,11 @@ pub async fn perform(store: &dyn Store, step: StoreStep) -> StepResult {
             StepValue::ChannelEvents(store.channel_events(tenant, channel, after, limit).await?)
         }
         StoreStep::Frames { channel, after, limit } => StepValue::Frames(store.frames(channel, after, limit).await?),
-        StoreStep::Acknowledge { channel, seq } => nothing(store.acknowledge(channel, seq).await)?,
+        StoreStep::Acknowledge { connection, seq } => nothing(store.acknowledge(connection, seq).await)?,
         StoreStep::Follows(channel) => StepValue::Follows(store.follows(channel).await?),
         StoreStep::Follower(run) => StepValue::Follower(store.follower(run).await?),
-        StoreStep::PushEvents { channel, run, upto, limit } => {
-            StepValue::Follower(Some(store.push_events(channel, run, upto, limit).await?))
+        StoreStep::PushEvents { connection, run, upto, limit } => {
+            StepValue::Follower(Some(store.push_events(connection, run, upto, limit).await?))
         }
 
         StoreStep::RequestPermission { by, permission, lease, at } => {
@@ -198,7 +201,27 @@ pub async fn perform(store: &dyn Store, step: StoreStep) -> StepResult {
         StoreStep::Quotas(tenant, at) => StepValue::Quotas(store.quotas(tenant, at).await?),
         StoreStep::Usage { tenant, first, last } => StepValue::Usage(store.usage(tenant, first, last).await?),
 
-        StoreStep::DueDeliveries { at, limit } => StepValue::DueDeliveries(store.due_deliveries(at, limit).await?),
+        StoreStep::StartNode(node) => nothing(store.start_node(node).await)?,
+        StoreStep::BeatNode(node) => StepValue::Nodes(store.beat_node(node).await?),
+        StoreStep::EndNode { node, reason, at } => StepValue::Held(store.end_node(node, &reason, at).await?),
+        StoreStep::LeaseDeliveries(node, attempts) => StepValue::Leased(store.lease_deliveries(node, attempts).await?),
+        StoreStep::Lease(node, name) => StepValue::Held(store.lease(node, &name).await?),
+        StoreStep::ReleaseLease(node, name) => nothing(store.release_lease(node, &name).await)?,
+
+        StoreStep::KeepValue(value, limit, at) => StepValue::Held(store.keep_value(value, limit, at).await?),
+        StoreStep::SharedValue(kind, name, at) => {
+            StepValue::SharedValues(store.shared_value(kind, &name, at).await?.into_iter().collect())
+        }
+        StoreStep::SharedValues(kind, at) => StepValue::SharedValues(store.shared_values(kind, at).await?),
+        StoreStep::ValueHolders(kind, at) => StepValue::ValueHolders(store.value_holders(kind, at).await?),
+        StoreStep::TakeValue { kind, name, until, at } => {
+            StepValue::SharedValues(store.take_value(kind, &name, until, at).await?.into_iter().collect())
+        }
+        StoreStep::DropValues(kind, tenant, holder) => nothing(store.drop_values(kind, tenant, &holder).await)?,
+
+        StoreStep::DueDeliveries { node, at, limit } => {
+            StepValue::DueDeliveries(store.due_deliveries(node, at, limit).await?)
+        }
         StoreStep::RecordAttempt { delivery, number, attempt, next } => {
             StepValue::Delivery(Box::new(store.record_attempt(delivery, number, attempt, next).await?))
         }
@@ -215,6 +238,27 @@ pub async fn perform(store: &dyn Store, step: StoreStep) -> StepResult {
             StepValue::PushConfigs(vec![store.push_config(tenant, run, &id).await?])
         }
         StoreStep::PushConfigs(tenant, run) => StepValue::PushConfigs(store.push_configs(tenant, run).await?),
+
+        StoreStep::CreateNotificationTarget(context, new) => {
+            StepValue::NotificationTargets(vec![store.create_notification_target(context, new).await?])
+        }
+        StoreStep::UpdateNotificationTarget(context, target, choices) => {
+            StepValue::NotificationTargets(vec![store.update_notification_target(context, target, choices).await?])
+        }
+        StoreStep::RemoveNotificationTarget(context, target) => {
+            nothing(store.remove_notification_target(context, target).await)?
+        }
+        StoreStep::NotificationTarget(tenant, target) => {
+            StepValue::NotificationTargets(vec![store.notification_target(tenant, target).await?])
+        }
+        StoreStep::NotificationTargets(tenant) => {
+            StepValue::NotificationTargets(store.notification_targets(tenant).await?)
+        }
+        StoreStep::AddNotifications(context, run, seq, targets) => {
+            let made = store.add_notifications(context, run, seq, targets).await?;
+            StepValue::Count(u64::try_from(made).unwrap_or(u64::MAX))
+        }
+        StoreStep::LastNotified(tenant) => StepValue::Seq(store.last_notified(tenant).await?),
 
         StoreStep::SetPeer(context, agent, new) => peer(Some(store.set_peer(context, agent, new).await?)),
         StoreStep::Peer(tenant, agent) => peer(store.peer(tenant, agent).await?),

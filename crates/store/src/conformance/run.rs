@@ -101,7 +101,10 @@ impl SequenceRun<'_> {
         self.swept = if let StoreStep::Sweep { at, .. } = step { Some(at) } else { None };
         let answer = self.compare(step.clone()).await?;
         self.known.learn(&step, &answer);
-        Ok(answer)
+        match self.engine.stale_memory().await {
+            None => Ok(answer),
+            Some(stale) => Err(format!("{step:?}\n{stale}")),
+        }
     }
 
     async fn compare(&self, step: StoreStep) -> Result<StepResult, String> {

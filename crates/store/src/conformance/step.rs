@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, ArtifactId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId,
-    PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId, WorkspaceId,
+    AgentId, ArtifactId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId, NodeId,
+    NotificationTargetId, PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId, WorkspaceId,
     rules::{
         quota::{QuotaLimits, UtcDay},
         run::WorkerRef,
     },
     secret::SecretHash,
-    wire::run::SandboxLimit,
+    wire::{notification::NotificationChoices, run::SandboxLimit},
 };
 
 use crate::{
@@ -19,12 +19,15 @@ use crate::{
         AccountPatch, AgentRef, AuditEvent, KeyKind, LeaseTimes, NewAccount, NewArtifact, NewConversation, NewEvent,
         NewKey, NewMessage, NewPairingCode, NewPairingRequest, NewRun, NewRuntime, OutlineScope, PairingDecision,
         PairingProof, RetentionLimits, RunFilter, RunResult, TokenChange,
-        channel::{ChannelFilter, ChannelResume, NewChannel, ReportKey},
+        channel::{ChannelConnection, ChannelFilter, ChannelResume, NewChannel, ReportKey},
         delegation::{DelegationFilter, NewDelegation},
         delivery::{AttemptDecision, DeliveryAttempt, DeliveryFilter},
+        node::NodeRecord,
+        notification::NewNotificationTarget,
         peer::{NewPeer, NewPeerTask, PeerTaskChange, PinnedCard},
         push::NewPushConfig,
         quota::QuotaTarget,
+        shared_value::{SharedValue, SharedValueKind, SharedValueLimit},
         task::TaskFilter,
         user::{NewUser, UserPatch, UserRef},
         worker_request::{NewDecision, NewInput, NewPermission, NewWorkerRequest, PermissionFilter},
@@ -77,7 +80,7 @@ pub enum StoreStep {
     CreateRun(WriteContext, Box<NewRun>),
     Claim {
         runtime: RuntimeId,
-        via: Option<ChannelId>,
+        via: Option<ChannelConnection>,
         enforces: Vec<SandboxLimit>,
         lease: Duration,
         at: Timestamp,
@@ -147,12 +150,13 @@ pub enum StoreStep {
     OpenChannel(WriteContext, Box<NewChannel>),
     ResumeChannel(WriteContext, ChannelResume),
     CloseChannel(WriteContext, ChannelId, String),
+    CloseConnection(WriteContext, ChannelConnection, String),
     CloseChannels {
         reason: String,
         at: Timestamp,
     },
     SeenChannels {
-        channels: Vec<ChannelId>,
+        connections: Vec<ChannelConnection>,
         lease: Duration,
         at: Timestamp,
     },
@@ -170,13 +174,13 @@ pub enum StoreStep {
         limit: usize,
     },
     Acknowledge {
-        channel: ChannelId,
+        connection: ChannelConnection,
         seq: i64,
     },
     Follows(ChannelId),
     Follower(RunId),
     PushEvents {
-        channel: ChannelId,
+        connection: ChannelConnection,
         run: RunId,
         upto: i64,
         limit: usize,
@@ -229,7 +233,31 @@ pub enum StoreStep {
         last: UtcDay,
     },
 
+    StartNode(NodeId),
+    BeatNode(NodeId),
+    EndNode {
+        node: NodeRecord,
+        reason: String,
+        at: Timestamp,
+    },
+    LeaseDeliveries(NodeId, Vec<(DeliveryId, i64)>),
+    Lease(NodeId, String),
+    ReleaseLease(NodeId, String),
+
+    KeepValue(SharedValue, SharedValueLimit, Timestamp),
+    SharedValue(SharedValueKind, String, Timestamp),
+    SharedValues(SharedValueKind, Timestamp),
+    ValueHolders(SharedValueKind, Timestamp),
+    TakeValue {
+        kind: SharedValueKind,
+        name: String,
+        until: Timestamp,
+        at: Timestamp,
+    },
+    DropValues(SharedValueKind, TenantId, String),
+
     DueDeliveries {
+        node: Option<NodeId>,
         at: Timestamp,
         limit: usize,
     },
@@ -246,6 +274,14 @@ pub enum StoreStep {
     RemovePushConfig(WriteContext, RunId, String),
     PushConfig(TenantId, RunId, String),
     PushConfigs(TenantId, RunId),
+
+    CreateNotificationTarget(WriteContext, NewNotificationTarget),
+    UpdateNotificationTarget(WriteContext, NotificationTargetId, NotificationChoices),
+    RemoveNotificationTarget(WriteContext, NotificationTargetId),
+    NotificationTarget(TenantId, NotificationTargetId),
+    NotificationTargets(TenantId),
+    AddNotifications(WriteContext, RunId, i64, Vec<NotificationTargetId>),
+    LastNotified(TenantId),
 
     SetPeer(WriteContext, AgentRef, NewPeer),
     Peer(TenantId, AgentId),

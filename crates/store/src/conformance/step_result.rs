@@ -1,6 +1,6 @@
 //! The results of steps, in comparable form.
 
-use attache_protocol::{TenantId, Timestamp};
+use attache_protocol::{DeliveryId, TenantId, Timestamp};
 
 use crate::{
     Error,
@@ -11,9 +11,12 @@ use crate::{
         channel::{ChannelEvents, ChannelRecord, ChannelResumption, FollowRecord, OutboxFrames},
         delegation::DelegationRecord,
         delivery::DeliveryRecord,
+        node::NodeRecord,
+        notification::NotificationTargetRecord,
         peer::{PeerRecord, PeerTask},
         push::PushConfigRecord,
         quota::{DailyUsage, QuotaRecord},
+        shared_value::SharedValue,
         user::{AccessRulesRecord, UserRecord},
         worker_request::{GrantRecord, InputRecord, PermissionRecord, WorkerRequestRecord},
     },
@@ -65,7 +68,15 @@ pub enum StepValue {
     Usage(Vec<DailyUsage>),
     Delivery(Box<DeliveryRecord>),
     DueDeliveries(Vec<DeliveryRecord>),
+    Nodes(Vec<NodeRecord>),
+    Leased(Vec<DeliveryId>),
+    SharedValues(Vec<SharedValue>),
+    ValueHolders(Vec<(TenantId, String)>),
+    /// Whether it was the caller's, or took place.
+    Held(bool),
     PushConfigs(Vec<PushConfigRecord>),
+    NotificationTargets(Vec<NotificationTargetRecord>),
+    Seq(Option<i64>),
     Peer(Option<Box<PeerRecord>>),
     Peers(Vec<(TenantId, PeerRecord)>),
     PeerTask(Option<Box<PeerTask>>),

@@ -29,6 +29,7 @@ use crate::{
         channel::ChannelFilter,
         delegation::DelegationFilter,
         delivery::{DeliveryFilter, DeliveryRecord},
+        shared_value::SharedValueKind,
         task::TaskFilter,
         user::UserRef,
         worker_request::{PermissionFilter, WorkerRequestRecord},
@@ -63,10 +64,14 @@ pub(super) fn reads(known: &GeneratorState, at: Option<Timestamp>) -> Vec<StoreS
         list(ListToRead::Users),
         list(ListToRead::Deliveries(DeliveryFilter::default())),
         list(ListToRead::Delegations(DelegationFilter::default())),
-        StoreStep::DueDeliveries { at: NEVER, limit: ALL },
+        StoreStep::DueDeliveries { node: None, at: NEVER, limit: ALL },
+        StoreStep::NotificationTargets(tenant),
+        StoreStep::LastNotified(tenant),
         StoreStep::AccessRules(tenant),
         every_day(tenant),
     ];
+    // From before any of them expired, so that also those are shown that are still there.
+    reads.extend(SharedValueKind::ALL.map(|kind| StoreStep::SharedValues(kind, Timestamp::default())));
     reads.extend(known.agents.iter().map(|agent| StoreStep::List { tenant, list: tasks_of(*agent), limit: 7 }));
     reads.extend(known.pushes.iter().map(|run| StoreStep::PushConfigs(tenant, *run)));
     reads.extend(known.users.iter().map(|user| StoreStep::User(tenant, UserRef::Id(*user))));
@@ -74,7 +79,7 @@ pub(super) fn reads(known: &GeneratorState, at: Option<Timestamp>) -> Vec<StoreS
     if let Some(at) = at {
         reads.push(StoreStep::Quotas(tenant, at));
         reads.push(StoreStep::Quotas(tenant, UtcDay(UtcDay::of(at).0 - 1).begins_at()));
-        reads.push(StoreStep::DueDeliveries { at, limit: ALL });
+        reads.push(StoreStep::DueDeliveries { node: None, at, limit: ALL });
     }
     for (channel, _) in &known.channels {
         let channel = *channel;
@@ -147,6 +152,9 @@ fn strange_reads(known: &GeneratorState, run: RunId) -> Vec<StoreStep> {
         every_day(tenant),
     ];
     reads.push(StoreStep::PushConfigs(tenant, run));
+    reads.push(StoreStep::NotificationTargets(tenant));
+    reads.push(StoreStep::LastNotified(tenant));
+    reads.extend(known.notification_targets.last().map(|target| StoreStep::NotificationTarget(tenant, *target)));
     reads.extend(known.delegations.last().map(|delegation| StoreStep::Delegation(tenant, *delegation)));
     reads.extend(known.agents.last().map(|agent| list(tasks_of(*agent))));
     reads.extend(known.users.last().map(|user| StoreStep::User(tenant, UserRef::Id(*user))));
@@ -200,8 +208,12 @@ pub(super) fn broken(step: &StoreStep, value: &StepValue, swept: Option<Timestam
 /// A delivery that waits for nothing, or that is attempted although it isn't pending.
 fn astray(delivery: &DeliveryRecord) -> Option<String> {
     let is_push = delivery.kind == DeliveryKind::TaskUpdated;
-    if is_push != delivery.config.is_some() || is_push != delivery.seq.is_some() {
+    let is_notification = delivery.kind == DeliveryKind::Notification;
+    if is_push != delivery.config.is_some() || is_notification != delivery.target.is_some() {
         return Some(format!("{delivery:?} is a push or it is not"));
+    }
+    if (is_push || is_notification) != delivery.seq.is_some() {
+        return Some(format!("{delivery:?} reports a row or it does not"));
     }
     let waits = delivery.state == DeliveryState::Pending;
     (waits != delivery.next_at.is_some()).then(|| format!("{delivery:?} is tried or it is not"))

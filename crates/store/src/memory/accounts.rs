@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Error, Result, WakeHint, WriteContext, entry, outcome,
-    record::{AccountPatch, AccountRecord, AgentRef, ListPage, NewAccount, Pagination, RuntimeKind},
+    record::{AccountPatch, AccountRecord, AgentRef, ArchivedNames, ListPage, NewAccount, Pagination, RuntimeKind},
 };
 
 const ARCHIVED: &str = "agent archived";
@@ -24,9 +24,20 @@ const ARCHIVED: &str = "agent archived";
 impl ModelState {
     pub(super) fn create_account(&mut self, context: &WriteContext, new: NewAccount) -> Result<AccountRecord> {
         self.known_tenant(context.tenant)?;
-        self.free_name(context.tenant, &new.name, None)?;
-        let NewAccount { id, name, description, instructions, skills, a2a, approvals, callers, run_timeout, on_limit } =
-            new;
+        self.free_name(context, &new.name, new.archived_names)?;
+        let NewAccount {
+            id,
+            name,
+            description,
+            instructions,
+            skills,
+            a2a,
+            approvals,
+            callers,
+            run_timeout,
+            on_limit,
+            archived_names: _,
+        } = new;
         let account = AccountRecord {
             id,
             tenant: context.tenant,
@@ -58,8 +69,8 @@ impl ModelState {
         patch: AccountPatch,
     ) -> Result<AccountRecord> {
         let id = self.living_agent(context.tenant, agent)?.id;
-        if let Some(name) = &patch.name {
-            self.free_name(context.tenant, name, Some(id))?;
+        if let Some(name) = patch.name.as_ref().filter(|name| **name != self.accounts[&id].name) {
+            self.free_name(context, name, patch.archived_names)?;
         }
         if let Some(Some(owner)) = patch.owner {
             self.present_user(context.tenant, owner)?;
@@ -78,8 +89,10 @@ impl ModelState {
             (dropped, ended) = (before.given_approvals(&patch), Vec::new());
         }
         let entry = entry::agent_updated(id, &patch, &ended);
+        self.woken.push(WakeHint::Rights(context.tenant));
         let AccountPatch {
             name,
+            archived_names: _,
             description,
             instructions,
             skills,
@@ -182,11 +195,23 @@ impl ModelState {
         AccountRecord { runtime, ..self.accounts[&id].clone() }
     }
 
-    /// Whether no account but `except` has the name.
-    fn free_name(&self, tenant: TenantId, name: &str, except: Option<AgentId>) -> Result<()> {
-        match self.agent(tenant, &AgentRef::Name(name.to_owned())) {
-            Ok(holder) if Some(holder.id) != except => Err(Error::NameTaken),
-            Ok(_) | Err(_) => Ok(()),
+    /// Whether no account has the name, and none had it that keeps it from this user.
+    fn free_name(&self, context: &WriteContext, name: &str, archived_names: ArchivedNames) -> Result<()> {
+        let named =
+            || self.accounts.values().filter(|account| account.tenant == context.tenant && account.name == name);
+        if named().any(|account| account.archived_at.is_none()) {
+            return Err(Error::NameTaken);
         }
+        match self.last_owner_of(context.tenant, name).filter(|_| archived_names == ArchivedNames::Own) {
+            Some(owner) if owner.is_none() || owner != context.user => Err(Error::NameReserved),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The user of the archived account that had this name last.
+    pub(super) fn last_owner_of(&self, tenant: TenantId, name: &str) -> Option<Option<UserId>> {
+        let archived = self.accounts.values().filter(|account| account.archived_at.is_some());
+        let named = archived.filter(|account| account.tenant == tenant && account.name == name);
+        named.max_by_key(|account| (account.archived_at, account.id)).map(|account| account.owner)
     }
 }

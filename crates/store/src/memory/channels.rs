@@ -14,7 +14,8 @@ use crate::{
     record::{
         ListPage, Pagination,
         channel::{
-            ChannelEvents, ChannelFilter, ChannelRecord, ChannelResume, ChannelResumption, NewChannel, OutboxFrame,
+            ChannelConnection, ChannelEvents, ChannelFilter, ChannelRecord, ChannelResume, ChannelResumption,
+            NewChannel, OutboxFrame,
         },
     },
 };
@@ -25,6 +26,7 @@ impl ModelState {
     pub(super) fn open_channel(&mut self, context: &WriteContext, new: NewChannel) -> Result<ChannelRecord> {
         let (tenant, actor, at) = (context.tenant, &context.actor, context.at);
         self.known_tenant(tenant)?;
+        self.living_node(new.node)?;
         let agent = match new.runtime {
             None => None,
             Some(runtime) => {
@@ -48,6 +50,7 @@ impl ModelState {
         }
         let channel = ChannelRecord {
             id: new.id,
+            node: new.node,
             tenant,
             transport: new.transport,
             peer_role: new.peer_role,
@@ -123,7 +126,7 @@ impl ModelState {
     }
 
     /// Also appends the row, if it was connected.
-    fn disconnect(&mut self, channel: ChannelId, reason: &str, actor: &Actor, at: Timestamp) {
+    pub(super) fn disconnect(&mut self, channel: ChannelId, reason: &str, actor: &Actor, at: Timestamp) {
         let known = &mut self.channels.get_mut(&channel).expect("callers have found it").channel;
         if known.connected {
             known.connected = false;
@@ -139,6 +142,7 @@ impl ModelState {
         resume: ChannelResume,
     ) -> Result<ChannelResumption> {
         let (actor, at) = (&context.actor, context.at);
+        self.living_node(resume.node)?;
         let known = self.channel(context.tenant, resume.channel).map_err(|_| Error::ResumeRefused)?;
         if known.principal != context.actor || known.resume != Some(resume.token) {
             return Err(Error::ResumeRefused);
@@ -152,8 +156,9 @@ impl ModelState {
         }
         let last_seq = resume.last_seq.clamp(0, known.head);
         self.append_to(known.id, at, actor, entry::channel::resumed(known.id, last_seq));
-        self.acknowledge(known.id, last_seq)?;
+        self.raise_floor(known.id, last_seq);
         let channel = &mut self.channels.get_mut(&known.id).expect("it was just found").channel;
+        channel.node = resume.node;
         channel.resume = Some(resume.fresh);
         channel.connected = true;
         channel.connected_at = at;
@@ -176,6 +181,19 @@ impl ModelState {
         self.channel(context.tenant, channel)
     }
 
+    pub(super) fn close_connection(
+        &mut self,
+        context: &WriteContext,
+        connection: ChannelConnection,
+        reason: &str,
+    ) -> Result<bool> {
+        let is_current = self.channel(context.tenant, connection.channel)?.is_current(connection);
+        if is_current {
+            self.disconnect(connection.channel, reason, &context.actor, context.at);
+        }
+        Ok(is_current)
+    }
+
     pub(super) fn close_channels(&mut self, reason: &str, at: Timestamp) {
         let all: Vec<ChannelId> = self.channels.values().map(|peer| peer.channel.id).collect();
         for channel in all {
@@ -183,17 +201,19 @@ impl ModelState {
         }
     }
 
-    pub(super) fn seen_channels(&mut self, channels: &[ChannelId], lease: Duration, at: Timestamp) {
-        for id in channels {
-            let known = self.channels.get_mut(id).map(|peer| &mut peer.channel);
-            let Some(channel) = known.filter(|channel| channel.connected) else { continue };
+    pub(super) fn seen_channels(&mut self, connections: &[ChannelConnection], lease: Duration, at: Timestamp) {
+        for connection in connections {
+            let id = connection.channel;
+            let known = self.channels.get_mut(&id).map(|peer| &mut peer.channel);
+            let current = known.filter(|channel| channel.connected && channel.is_current(*connection));
+            let Some(channel) = current else { continue };
             channel.last_seen_at = at;
             let Some(runtime) = channel.runtime else { continue };
             if self.working(runtime).is_ok() {
                 self.runtime_seen(runtime, &entry::runtime_actor(runtime), at);
             }
             for place in self.claims_of(runtime) {
-                if self.runs[place].record.channel == Some(*id) {
+                if self.runs[place].record.channel == Some(id) {
                     self.renew(place, runtime, lease, at);
                 }
             }

@@ -1,7 +1,7 @@
 //! The outbox of webhooks.
 
 use async_trait::async_trait;
-use attache_protocol::{DeliveryId, TenantId, Timestamp, wire::delivery::DeliveryState};
+use attache_protocol::{DeliveryId, NodeId, TenantId, Timestamp, wire::delivery::DeliveryState};
 
 use super::{
     MemoryStore,
@@ -26,8 +26,11 @@ impl ModelState {
         self.woken.push(WakeHint::Deliveries);
     }
 
-    fn due_deliveries(&self, at: Timestamp, limit: usize) -> Vec<DeliveryRecord> {
-        let due = |delivery: &&DeliveryRecord| delivery.next_at.is_some_and(|next_at| next_at <= at);
+    fn due_deliveries(&self, node: Option<NodeId>, at: Timestamp, limit: usize) -> Vec<DeliveryRecord> {
+        let due = |delivery: &&DeliveryRecord| {
+            let is_anothers = |node| self.delivery_leases.get(&delivery.id).is_some_and(|holder| *holder != node);
+            delivery.next_at.is_some_and(|next_at| next_at <= at) && !node.is_some_and(is_anothers)
+        };
         let mut due: Vec<DeliveryRecord> = self.deliveries.values().filter(due).cloned().collect();
         // A stable sort keeps the order of creation among equals.
         due.sort_by_key(|delivery| delivery.next_at);
@@ -46,6 +49,7 @@ impl ModelState {
         if delivery.state != DeliveryState::Pending || number != delivery.attempts + 1 {
             return Ok(delivery.clone());
         }
+        self.delivery_leases.remove(&id);
         *delivery = delivery.clone().tried(attempt.clone(), next);
         let delivery = delivery.clone();
         let row = match next {
@@ -95,8 +99,8 @@ impl ModelState {
 
 #[async_trait]
 impl DeliveryStore for MemoryStore {
-    async fn due_deliveries(&self, at: Timestamp, limit: usize) -> Result<Vec<DeliveryRecord>> {
-        self.read(|state| Ok(state.due_deliveries(at, limit)))
+    async fn due_deliveries(&self, node: Option<NodeId>, at: Timestamp, limit: usize) -> Result<Vec<DeliveryRecord>> {
+        self.read(|state| Ok(state.due_deliveries(node, at, limit)))
     }
 
     async fn record_attempt(

@@ -5,7 +5,7 @@ use attache_protocol::{ChannelId, RunId, TenantId, rules::run::RunPhase};
 use super::state::{ModelChannel, ModelState};
 use crate::{
     Error, MAX_FRAMES, Result, WakeHint,
-    record::channel::{FollowRecord, NewFollow, OutboxFrame, OutboxFrames},
+    record::channel::{ChannelConnection, FollowRecord, NewFollow, OutboxFrame, OutboxFrames},
 };
 
 // === impl ModelState ===
@@ -17,11 +17,24 @@ impl ModelState {
         Ok(OutboxFrames { frames, floor: channel.floor, head: channel.head })
     }
 
-    pub(super) fn acknowledge(&mut self, channel: ChannelId, seq: i64) -> Result<()> {
-        let ModelChannel { channel, outbox, .. } = self.channels.get_mut(&channel).ok_or(Error::NotFound)?;
+    pub(super) fn acknowledge(&mut self, connection: ChannelConnection, seq: i64) -> Result<()> {
+        self.check_current(connection)?;
+        self.raise_floor(connection.channel, seq);
+        Ok(())
+    }
+
+    /// Whether nobody has taken over the channel of the connection.
+    pub(super) fn check_current(&self, connection: ChannelConnection) -> Result<()> {
+        let known = self.channels.get(&connection.channel);
+        known.filter(|peer| peer.channel.is_current(connection)).map(drop).ok_or(Error::NotFound)
+    }
+
+    /// Frames up to this seq no longer need to be sent.
+    pub(super) fn raise_floor(&mut self, channel: ChannelId, seq: i64) {
+        let peer = self.channels.get_mut(&channel).expect("callers have found it");
+        let ModelChannel { channel, outbox, .. } = peer;
         channel.floor = channel.floor.max(seq.min(channel.head));
         outbox.retain(|(seq, _)| *seq > channel.floor);
-        Ok(())
     }
 
     /// Adds a frame for a channel's peer.
@@ -98,11 +111,13 @@ impl ModelState {
 
     pub(super) fn push_events(
         &mut self,
-        channel: ChannelId,
+        connection: ChannelConnection,
         run: RunId,
         upto: i64,
         limit: usize,
     ) -> Result<FollowRecord> {
+        self.check_current(connection)?;
+        let channel = connection.channel;
         let follow = self.follows.get(&run).filter(|follow| follow.channel == channel).ok_or(Error::NotFound)?;
         let last_seq = self.runs[self.places[&run]].record.last_seq;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);

@@ -7,7 +7,7 @@ use super::{
     state::{ModelKey, ModelState},
 };
 use crate::{
-    Error, Result, WriteContext, entry,
+    Error, Result, WakeHint, WriteContext, entry,
     record::{AgentRef, KeyKind, KeyRecord, ListPage, NewKey, Pagination, StoredCredential, TokenState},
 };
 
@@ -108,6 +108,7 @@ impl ModelState {
         let revoked = KeyRecord { revoked_at: Some(context.at), ..key };
         self.keys.get_mut(&id).expect("it was just found").key = revoked.clone();
         self.append(context.tenant, context.at, &context.actor, entry::key::revoked(&revoked));
+        self.woken.push(WakeHint::Key(id));
         self.revoke_grants(context, |record| record.maker.key == Some(id));
         self.revoke_keys(context, |stored| stored.key.opener() == Some(id));
         Ok(revoked)

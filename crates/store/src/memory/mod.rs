@@ -10,6 +10,8 @@ mod delegations;
 mod deliveries;
 mod frames;
 mod keys;
+mod nodes;
+mod notifications;
 mod page;
 mod pairing;
 mod peers;
@@ -19,6 +21,7 @@ mod quotas;
 mod removal;
 mod runs;
 mod runtimes;
+mod shared_values;
 mod state;
 mod streams;
 mod table;
@@ -31,14 +34,16 @@ mod worker_requests;
 
 use std::{
     fmt,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, ArtifactId, ChannelId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
-    WorkspaceId,
+    AgentId, ArtifactId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
     rules::run::{RunStatus, WorkerRef},
     secret::SecretHash,
     wire::run::SandboxLimit,
@@ -46,30 +51,44 @@ use attache_protocol::{
 
 use self::state::ModelState;
 use crate::{
-    Durability, Error, Result, StorageFault, Store, WakeListener, WriteContext,
+    Durability, Error, Result, StorageFault, Store, WakeHint, WakeListener, WriteContext,
     record::{
         AccountPatch, AccountRecord, AgentRef, ArtifactRecord, ClaimedRunRecord, ConversationRecord, HeartbeatResult,
         KeyKind, KeyRecord, LeaseTimes, ListPage, LiveCounts, LogPage, MessageRecord, NewAccount, NewArtifact,
         NewConversation, NewKey, NewMessage, NewPairingCode, NewPairingRequest, NewProgress, NewRun, NewRuntime,
-        OutlineScope, Pagination, Pairing, PairingDecision, PairingProof, PairingRequest, RetentionLimits,
-        RetentionResult, RunCreation, RunEvents, RunFilter, RunOutline, RunRecord, RunResult, RuntimeRecord,
-        StoredCredential, SweepResult, TokenChange,
+        OutlineScope, OutputMatches, Pagination, Pairing, PairingDecision, PairingProof, PairingRequest,
+        RetentionLimits, RetentionResult, RunCreation, RunEvents, RunFilter, RunOutline, RunRecord, RunResult,
+        RuntimeRecord, StoredCredential, SweepResult, TokenChange,
+        channel::ChannelConnection,
         task::{TaskFilter, TaskPage},
     },
 };
 
 /// A store that keeps everything in memory only.
-#[derive(Default)]
 pub struct MemoryStore {
-    state: Mutex<ModelSlot>,
-    listener: OnceLock<WakeListener>,
+    shared: Arc<SharedModel>,
+    /// The node's place among the listeners.
+    place: usize,
+    closed: AtomicBool,
 }
 
-#[derive(Debug)]
-enum ModelSlot {
-    Open(Box<ModelState>),
-    Closed,
+/// What the stores of all nodes have in common.
+struct SharedModel {
+    state: Mutex<ModelState>,
+    /// One per node, in the order in which the nodes were made.
+    nodes: RwLock<Vec<ModelNode>>,
 }
+
+/// How a node hears of changes.
+#[derive(Default)]
+struct ModelNode {
+    listener: Option<WakeListener>,
+    /// Which hints of other nodes' changes are lost on their way here.
+    loss: Option<HintLoss>,
+}
+
+/// Whether a hint gets lost between two nodes.
+pub type HintLoss = Box<dyn Fn() -> bool + Send + Sync>;
 
 // === impl MemoryStore ===
 
@@ -87,34 +106,65 @@ impl MemoryStore {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, ModelSlot> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The store of another node on the same state, as of another process on the same database. It is closed on its own.
+    /// Hints of changes that others make are lost as `loss` says.
+    #[must_use]
+    pub fn another_node(&self, loss: HintLoss) -> Self {
+        let mut nodes = self.shared.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        nodes.push(ModelNode { listener: None, loss: Some(loss) });
+        Self { shared: Arc::clone(&self.shared), place: nodes.len() - 1, closed: AtomicBool::new(false) }
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, ModelState>> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(closed());
+        }
+        Ok(self.shared.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn read<T>(&self, read: impl FnOnce(&ModelState) -> Result<T>) -> Result<T> {
-        match &*self.lock() {
-            ModelSlot::Open(state) => read(state),
-            ModelSlot::Closed => Err(closed()),
-        }
+        read(&*self.lock()?)
     }
 
-    /// Changes the state, then notifies the listener without holding the lock.
+    /// Changes the state, then notifies the listeners without holding the lock.
     fn write<T>(&self, write: impl FnOnce(&mut ModelState) -> Result<T>) -> Result<T> {
-        let (answer, mut woken) = match &mut *self.lock() {
-            ModelSlot::Open(state) => (write(state), std::mem::take(&mut state.woken)),
-            ModelSlot::Closed => return Err(closed()),
-        };
+        let mut state = self.lock()?;
+        let (answer, mut woken) = (write(&mut state), std::mem::take(&mut state.woken));
+        drop(state);
         woken.sort_unstable();
         woken.dedup();
-        if let Some(listener) = self.listener.get().filter(|_| !woken.is_empty()) {
-            listener(&woken);
+        if !woken.is_empty() {
+            self.notify(&woken);
         }
         answer
+    }
+
+    fn notify(&self, woken: &[WakeHint]) {
+        let nodes = self.shared.nodes.read().unwrap_or_else(PoisonError::into_inner);
+        for (place, node) in nodes.iter().enumerate() {
+            let Some(listener) = &node.listener else { continue };
+            match &node.loss {
+                Some(is_lost) if place != self.place => {
+                    let arrived: Vec<WakeHint> = woken.iter().filter(|_| !is_lost()).copied().collect();
+                    if !arrived.is_empty() {
+                        listener(&arrived);
+                    }
+                }
+                Some(_) | None => listener(woken),
+            }
+        }
     }
 }
 
 fn closed() -> Error {
     Error::Internal("the store is closed".to_owned())
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        let shared = SharedModel { state: Mutex::default(), nodes: RwLock::new(vec![ModelNode::default()]) };
+        Self { shared: Arc::new(shared), place: 0, closed: AtomicBool::new(false) }
+    }
 }
 
 impl fmt::Debug for MemoryStore {
@@ -134,8 +184,9 @@ impl Store for MemoryStore {
     }
 
     fn on_wake(&self, listener: WakeListener) {
-        // A second listener is a caller's mistake. The first one stays.
-        let _ = self.listener.set(listener);
+        let mut nodes = self.shared.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        // A second listener of a node is a caller's mistake. The first one stays.
+        nodes[self.place].listener.get_or_insert(listener);
     }
 
     async fn ping(&self) -> Result<()> {
@@ -147,7 +198,7 @@ impl Store for MemoryStore {
     }
 
     async fn close(&self) {
-        *self.lock() = ModelSlot::Closed;
+        self.closed.store(true, Ordering::Relaxed);
     }
 
     async fn ensure_tenant(&self, id: TenantId, name: &str, at: Timestamp) -> Result<TenantId> {
@@ -173,6 +224,10 @@ impl Store for MemoryStore {
 
     async fn account(&self, tenant: TenantId, agent: AgentRef) -> Result<AccountRecord> {
         self.read(|state| state.account(tenant, &agent))
+    }
+
+    async fn last_owner_of(&self, tenant: TenantId, name: &str) -> Result<Option<Option<UserId>>> {
+        self.read(|state| Ok(state.last_owner_of(tenant, name)))
     }
 
     async fn accounts(&self, tenant: TenantId, page: Pagination) -> Result<ListPage<AccountRecord>> {
@@ -277,7 +332,7 @@ impl Store for MemoryStore {
     async fn claim(
         &self,
         runtime: RuntimeId,
-        via: Option<ChannelId>,
+        via: Option<ChannelConnection>,
         enforces: Vec<SandboxLimit>,
         lease: Duration,
         at: Timestamp,
@@ -371,6 +426,10 @@ impl Store for MemoryStore {
         self.read(|state| state.run_outline(tenant, run, upto, shown))
     }
 
+    async fn output_matches(&self, tenant: TenantId, run: RunId, words: &str, limit: usize) -> Result<OutputMatches> {
+        self.read(|state| state.output_matches(tenant, run, words, limit))
+    }
+
     async fn log(&self, tenant: TenantId, after: i64, limit: usize) -> Result<LogPage> {
         self.read(|state| Ok(state.log(tenant, after, limit)))
     }
@@ -419,13 +478,5 @@ impl Store for MemoryStore {
         page: Pagination,
     ) -> Result<ListPage<ArtifactRecord>> {
         self.read(|state| state.artifacts(tenant, workspace, &page))
-    }
-}
-
-// === impl ModelSlot ===
-
-impl Default for ModelSlot {
-    fn default() -> Self {
-        Self::Open(Box::default())
     }
 }

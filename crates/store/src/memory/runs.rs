@@ -23,6 +23,7 @@ use crate::{
         ListPage, LiveCounts, NewConversation, NewRun, Pagination, RunCreation, RunFilter, RunRecord, RuntimeKind,
         RuntimeRecord, delivery::DeliveryRecord, join,
     },
+    search::NameMatches,
 };
 
 // === impl ModelState ===
@@ -160,11 +161,22 @@ impl ModelState {
                 && filter.conversation.is_none_or(|conversation| conversation == record.conversation)
                 && filter.parent.is_none_or(|parent| Some(parent) == record.spec.parent)
                 && filter.user.is_none_or(|user| Some(user) == record.user)
+                && filter.since.is_none_or(|since| record.created_at >= since)
+                && filter.before.is_none_or(|before| record.created_at < before)
         };
-        let mentions = |place: usize| filter.text.as_ref().is_none_or(|text| self.shown(place).mentions(text));
+        let named = filter.text.as_ref().map(|text| self.named(tenant, text)).unwrap_or_default();
+        let mentions = |place: usize| filter.matches_content(&self.shown(place), &named);
         let places = self.runs.places().into_iter().rev();
         let places = places.filter(|place| wanted(&self.runs[*place].record) && mentions(*place));
         page::cut(places.map(|place| (place, filter.detail.of(self.shown(place)))), PageOrder::Descending, page)
+    }
+
+    /// Removed people and archived agents keep their names.
+    fn named(&self, tenant: TenantId, text: &str) -> NameMatches {
+        let has = |name: &str| name.to_lowercase().contains(text);
+        let agents = self.accounts.values().filter(|account| account.tenant == tenant && has(&account.name));
+        let users = self.users.values().filter(|user| user.tenant == tenant && has(&user.name));
+        NameMatches { agents: agents.map(|account| account.id).collect(), users: users.map(|user| user.id).collect() }
     }
 
     pub(super) fn live(&self, tenant: TenantId) -> LiveCounts {

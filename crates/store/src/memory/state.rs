@@ -6,8 +6,8 @@ use std::{
 };
 
 use attache_protocol::{
-    Actor, AgentId, ArtifactId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, PermissionId, RunId,
-    RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId,
+    Actor, AgentId, ArtifactId, ChannelId, ConversationId, DeliveryId, GrantId, InputId, KeyId, MessageId, NodeId,
+    PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId,
     digest::hex,
     log::{GENESIS, LogRow},
     rules::quota::{QuotaLimits, QuotaReservation},
@@ -25,10 +25,13 @@ use crate::{
         channel::{ChannelRecord, FollowRecord, OutboxFrame, ReportKey},
         delegation::DelegationRecord,
         delivery::DeliveryRecord,
+        node::NodeRecord,
+        notification::NotificationTargetRecord,
         peer,
         push::PushConfigRecord,
         quota::QuotaTarget,
-        user::{AccessRulesRecord, UserRecord},
+        shared_value::SharedValue,
+        user::{AccessRulesRecord, SavedView, UserRecord},
         worker_request::{GrantRecord, InputRecord, PermissionRecord, WorkerRequestRecord},
     },
 };
@@ -73,6 +76,7 @@ pub(super) struct ModelState {
     pub(super) inputs: ModelTable<InputId, ModelInput>,
     /// Including removed ones.
     pub(super) users: BTreeMap<UserId, UserRecord>,
+    pub(super) saved_views: BTreeMap<UserId, Vec<SavedView>>,
     pub(super) rules: BTreeMap<TenantId, AccessRulesRecord>,
     pub(super) quotas: BTreeMap<(TenantId, QuotaTarget), QuotaLimits>,
     pub(super) peers: ModelTable<AgentId, peer::PeerRecord>,
@@ -82,10 +86,19 @@ pub(super) struct ModelState {
     /// By order of creation, counted from 1.
     pub(super) delegations: BTreeMap<usize, DelegationRecord>,
     pub(super) delegations_made: usize,
+    /// In order of creation.
+    pub(super) notification_targets: Vec<NotificationTargetRecord>,
     pub(super) deliveries: BTreeMap<usize, DeliveryRecord>,
     pub(super) deliveries_made: usize,
     /// Chunks of runs that ended before this are removed.
     pub(super) chunks_before: Timestamp,
+    /// In the order in which they started.
+    pub(super) nodes: Vec<NodeRecord>,
+    /// The node that makes the next attempt.
+    pub(super) delivery_leases: BTreeMap<DeliveryId, NodeId>,
+    pub(super) leases: BTreeMap<String, NodeId>,
+    /// In order of creation.
+    pub(super) shared_values: Vec<SharedValue>,
     /// Hints the listener hasn't received yet.
     pub(super) woken: Vec<WakeHint>,
 }

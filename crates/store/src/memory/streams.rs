@@ -7,7 +7,8 @@ use attache_protocol::{EventKind, RunId, TenantId, log::GENESIS, wire::event::Ev
 use super::state::{ModelRun, ModelState, ModelTenant};
 use crate::{
     Error, Result, entry,
-    record::{LogPage, OutlineScope, RunEvents, RunOutline},
+    output_search::{OutputSearch, SearchStep},
+    record::{LogPage, OutlineScope, OutputMatches, RunEvents, RunOutline},
     run_outline::OutlineBuilder,
     weight,
 };
@@ -50,6 +51,24 @@ impl ModelState {
         outline.take(newest_first(stored.chunks.iter().filter(is_artifact).cloned().collect()))?;
         outline.take(newest_first(self.life_cycle(stored).collect()))?;
         Ok(outline.done())
+    }
+
+    pub(super) fn output_matches(
+        &self,
+        tenant: TenantId,
+        run: RunId,
+        words: &str,
+        limit: usize,
+    ) -> Result<OutputMatches> {
+        let stored = &self.runs[self.place(tenant, run)?];
+        let floor = self.floor(stored);
+        let mut search = OutputSearch::new(words, limit);
+        for event in stored.chunks.iter().filter(|event| event.seq > floor) {
+            if search.take(event.seq, &event.kind, event.data.get()) == SearchStep::Full {
+                break;
+            }
+        }
+        Ok(search.done())
     }
 
     fn life_cycle<'a>(&'a self, ModelRun { record, .. }: &'a ModelRun) -> impl Iterator<Item = Event> + 'a {

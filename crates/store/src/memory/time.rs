@@ -40,6 +40,7 @@ impl ModelState {
         }
         self.expire_permissions(at, &mut runs);
         self.expire_worker_requests(at, &mut runs);
+        self.drop_expired_values(at);
         SweepResult { runs, offline }
     }
 

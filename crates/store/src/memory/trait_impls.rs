@@ -13,8 +13,8 @@ use crate::{
     record::{
         ListPage, Pagination,
         channel::{
-            ChannelEvents, ChannelFilter, ChannelRecord, ChannelResume, ChannelResumption, FollowRecord, NewChannel,
-            OutboxFrames,
+            ChannelConnection, ChannelEvents, ChannelFilter, ChannelRecord, ChannelResume, ChannelResumption,
+            FollowRecord, NewChannel, OutboxFrames,
         },
         worker_request::{
             GrantRecord, InputRecord, NewDecision, NewInput, NewPermission, NewWorkerRequest, PermissionFilter,
@@ -39,6 +39,15 @@ impl ChannelStore for MemoryStore {
         self.write(|state| state.close_channel(&context, channel, reason))
     }
 
+    async fn close_connection(
+        &self,
+        context: WriteContext,
+        connection: ChannelConnection,
+        reason: &str,
+    ) -> Result<bool> {
+        self.write(|state| state.close_connection(&context, connection, reason))
+    }
+
     async fn close_channels(&self, reason: &str, at: Timestamp) -> Result<()> {
         self.write(|state| {
             state.close_channels(reason, at);
@@ -46,9 +55,14 @@ impl ChannelStore for MemoryStore {
         })
     }
 
-    async fn mark_channels_seen(&self, channels: Vec<ChannelId>, lease: Duration, at: Timestamp) -> Result<()> {
+    async fn mark_channels_seen(
+        &self,
+        connections: Vec<ChannelConnection>,
+        lease: Duration,
+        at: Timestamp,
+    ) -> Result<()> {
         self.write(|state| {
-            state.seen_channels(&channels, lease, at);
+            state.seen_channels(&connections, lease, at);
             Ok(())
         })
     }
@@ -84,8 +98,8 @@ impl ChannelStore for MemoryStore {
         self.read(|state| state.frames(channel, after, limit))
     }
 
-    async fn acknowledge(&self, channel: ChannelId, seq: i64) -> Result<()> {
-        self.write(|state| state.acknowledge(channel, seq))
+    async fn acknowledge(&self, connection: ChannelConnection, seq: i64) -> Result<()> {
+        self.write(|state| state.acknowledge(connection, seq))
     }
 
     async fn follows(&self, channel: ChannelId) -> Result<Vec<FollowRecord>> {
@@ -96,8 +110,14 @@ impl ChannelStore for MemoryStore {
         self.read(|state| Ok(state.follower(run)))
     }
 
-    async fn push_events(&self, channel: ChannelId, run: RunId, upto: i64, limit: usize) -> Result<FollowRecord> {
-        self.write(|state| state.push_events(channel, run, upto, limit))
+    async fn push_events(
+        &self,
+        connection: ChannelConnection,
+        run: RunId,
+        upto: i64,
+        limit: usize,
+    ) -> Result<FollowRecord> {
+        self.write(|state| state.push_events(connection, run, upto, limit))
     }
 }
 

@@ -14,10 +14,10 @@ use super::{
     state::{ModelKey, ModelState},
 };
 use crate::{
-    Error, Result, UserStore, WriteContext, entry,
+    Error, Result, UserStore, WakeHint, WriteContext, entry,
     record::{
         AuditEvent, KeyKind, ListPage, Pagination, RuntimeKind, StoredCredential,
-        user::{AccessRulesRecord, NewUser, UserPatch, UserRecord, UserRef},
+        user::{AccessRulesRecord, NewUser, SavedView, UserPatch, UserRecord, UserRef},
     },
 };
 
@@ -64,6 +64,7 @@ impl ModelState {
         }
         let row = entry::user::user_updated(before.id, &patch);
         self.append(context.tenant, context.at, &context.actor, row);
+        self.woken.push(WakeHint::Rights(context.tenant));
         let UserPatch { name, role, password } = patch;
         let after = UserRecord {
             name: name.unwrap_or(before.name),
@@ -75,6 +76,14 @@ impl ModelState {
         Ok(after)
     }
 
+    /// The views of a user who wasn't removed.
+    fn views_of(&mut self, tenant: TenantId, user: UserId) -> Result<&mut Vec<SavedView>> {
+        match self.user(tenant, &UserRef::Id(user))?.removed_at {
+            None => Ok(self.saved_views.entry(user).or_default()),
+            Some(_) => Err(Error::NotFound),
+        }
+    }
+
     fn remove_user(&mut self, context: &WriteContext, user: &UserRef) -> Result<UserRecord> {
         let user = self.user(context.tenant, user)?.clone();
         if user.removed_at.is_some() {
@@ -84,7 +93,9 @@ impl ModelState {
         self.revoke_agent_keys(context, user.id);
         self.revoke_keys(context, |stored| stored.key.user == Some(user.id));
         self.revoke_grants(context, |record| record.maker.user == Some(user.id));
+        self.saved_views.remove(&user.id);
         self.append(context.tenant, context.at, &context.actor, entry::user::user_removed(&user));
+        self.woken.push(WakeHint::Rights(context.tenant));
         let removed = UserRecord { removed_at: Some(context.at), ..user };
         self.users.insert(removed.id, removed.clone());
         Ok(removed)
@@ -169,6 +180,7 @@ impl ModelState {
         let changed_by = context.actor.clone();
         let rules = AccessRulesRecord { text, version: version + 1, changed_at: context.at, changed_by };
         self.append(context.tenant, context.at, &context.actor, entry::user::rules_changed(&rules));
+        self.woken.push(WakeHint::Rights(context.tenant));
         self.rules.insert(context.tenant, rules.clone());
         Ok(rules)
     }
@@ -202,6 +214,33 @@ impl UserStore for MemoryStore {
 
     async fn users(&self, tenant: TenantId, page: Pagination) -> Result<ListPage<UserRecord>> {
         self.read(|state| state.users(tenant, &page))
+    }
+
+    async fn save_view(&self, tenant: TenantId, user: UserId, view: SavedView) -> Result<()> {
+        self.write(|state| {
+            let views = state.views_of(tenant, user)?;
+            match views.iter_mut().find(|saved| saved.name == view.name) {
+                Some(saved) => saved.query = view.query,
+                None => views.push(view),
+            }
+            Ok(())
+        })
+    }
+
+    async fn remove_view(&self, tenant: TenantId, user: UserId, name: &str) -> Result<()> {
+        self.write(|state| {
+            let views = state.views_of(tenant, user)?;
+            let place = views.iter().position(|saved| saved.name == name).ok_or(Error::NotFound)?;
+            views.remove(place);
+            Ok(())
+        })
+    }
+
+    async fn saved_views(&self, tenant: TenantId, user: UserId) -> Result<Vec<SavedView>> {
+        self.read(|state| {
+            state.user(tenant, &UserRef::Id(user))?;
+            Ok(state.saved_views.get(&user).cloned().unwrap_or_default())
+        })
     }
 
     async fn key_credential(&self, key: KeyId) -> Result<Option<StoredCredential>> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, ChannelId, EventKind, Json, RunId, RuntimeId, Timestamp,
+    AgentId, EventKind, Json, RunId, RuntimeId, Timestamp,
     rules::run::{RunCommand, RunPhase, RunRefusal, RunStatus, RunTransition, WorkerRef},
     wire::{event, run::SandboxLimit},
 };
@@ -13,7 +13,10 @@ use crate::{
     Error, MAX_REFUSED, MAX_RUN_LOG_BYTES, Result, WakeHint,
     entry::{self, LogEntry, call},
     outcome,
-    record::{ClaimedRunRecord, NewEvent, NewProgress, RunRecord, RunResult, RuntimeRecord, channel::OutboxFrame},
+    record::{
+        ClaimedRunRecord, NewEvent, NewProgress, RunRecord, RunResult, RuntimeRecord,
+        channel::{ChannelConnection, OutboxFrame},
+    },
     weight::{self, has_room},
 };
 
@@ -23,16 +26,18 @@ impl ModelState {
     pub(super) fn claim(
         &mut self,
         runtime: RuntimeId,
-        via: Option<ChannelId>,
+        via: Option<ChannelConnection>,
         enforces: &[SandboxLimit],
         lease: Duration,
         at: Timestamp,
     ) -> Result<Option<ClaimedRunRecord>> {
         let agent = self.working(runtime)?.agent;
         if let Some(via) = via {
-            let channel = self.channels.get(&via).map(|peer| &peer.channel);
+            self.check_current(via)?;
+            let channel = self.channels.get(&via.channel).map(|peer| &peer.channel);
             channel.filter(|channel| channel.connected && channel.runtime == Some(runtime)).ok_or(Error::NotFound)?;
         }
+        let via = via.map(|via| via.channel);
         let mut refused = 0;
         let place = loop {
             let Some(place) = self.next_of(agent, at) else { return Ok(None) };

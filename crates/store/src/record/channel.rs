@@ -1,7 +1,8 @@
 //! Channels, the frames that wait for their peers, and the runs their peers follow.
 
 use attache_protocol::{
-    Actor, AgentId, ChannelId, InputId, Json, PermissionId, RunId, RuntimeId, TenantId, Timestamp, WorkerRequestId,
+    Actor, AgentId, ChannelId, InputId, Json, NodeId, PermissionId, RunId, RuntimeId, TenantId, Timestamp,
+    WorkerRequestId,
     secret::SecretHash,
     wire::{
         channel::{PeerRole, Transport},
@@ -9,9 +10,20 @@ use attache_protocol::{
     },
 };
 
+/// One connection of a channel: the one that got this resume token. A channel that was resumed since, or superseded, has
+/// another one or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChannelConnection {
+    pub channel: ChannelId,
+    /// The hash of the resume token that the connection gave to its peer.
+    pub resume: SecretHash,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewChannel {
     pub id: ChannelId,
+    /// The node that its peer is connected to, if several serve the database.
+    pub node: Option<NodeId>,
     pub transport: Transport,
     pub peer_role: PeerRole,
     /// `agent:agt_…` or `key:key_…`.
@@ -34,6 +46,8 @@ pub struct NewChannel {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChannelRecord {
     pub id: ChannelId,
+    /// The node of its newest connection, if several serve the database.
+    pub node: Option<NodeId>,
     pub tenant: TenantId,
     pub transport: Transport,
     pub peer_role: PeerRole,
@@ -65,6 +79,8 @@ pub struct ChannelRecord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChannelResume {
     pub channel: ChannelId,
+    /// The node that its peer is connected to now.
+    pub node: Option<NodeId>,
     pub token: SecretHash,
     /// Replaces `token`.
     pub fresh: SecretHash,
@@ -137,6 +153,15 @@ pub struct ChannelEvents {
     /// Everything up to this seq may have been removed by retention; 0 when nothing was.
     pub floor: i64,
     pub last_seq: i64,
+}
+
+// === impl ChannelRecord ===
+
+impl ChannelRecord {
+    /// Whether this is the channel's newest connection, even if it was closed.
+    pub fn is_current(&self, connection: ChannelConnection) -> bool {
+        self.id == connection.channel && self.resume == Some(connection.resume)
+    }
 }
 
 /// Identifies a worker's report, so that a repeated one is applied once.

@@ -1,11 +1,11 @@
 //! Deliveries to webhooks.
 
 use attache_protocol::{
-    DeliveryId, PermissionId, RunId, TenantId, Timestamp,
+    DeliveryId, NotificationTargetId, PermissionId, RunId, TenantId, Timestamp,
     wire::delivery::{DeliveryKind, DeliveryState},
 };
 
-use super::push::PushConfigRecord;
+use super::{notification::NotificationTargetRecord, push::PushConfigRecord};
 
 /// The webhook to notify when a run has ended.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -26,8 +26,10 @@ pub struct DeliveryRecord {
     pub permission: Option<PermissionId>,
     /// The push config that requested it.
     pub config: Option<String>,
-    /// The row of the run's stream that a push reports.
+    /// The row that it reports: for a push, of the run's stream; for a notification, of the tenant's log.
     pub seq: Option<i64>,
+    /// Where a notification goes. Its `url` is only the origin.
+    pub target: Option<NotificationTargetId>,
     pub url: String,
     pub state: DeliveryState,
     /// The number of attempts so far.
@@ -82,6 +84,7 @@ impl DeliveryRecord {
             permission,
             config: None,
             seq: None,
+            target: None,
             url,
             state: DeliveryState::Pending,
             attempts: 0,
@@ -100,6 +103,17 @@ impl DeliveryRecord {
             config: Some(config.id.clone()),
             seq: Some(seq),
             ..Self::due(tenant, run, None, config.url.clone(), at)
+        }
+    }
+
+    /// A new delivery, due at once, that notifies a target of the row with this seq in the tenant's log.
+    pub fn notification(run: RunId, target: &NotificationTargetRecord, seq: i64, at: Timestamp) -> Self {
+        Self {
+            id: DeliveryId::of_notification(target.id, seq),
+            kind: DeliveryKind::Notification,
+            seq: Some(seq),
+            target: Some(target.id),
+            ..Self::due(target.tenant, run, None, target.origin.clone(), at)
         }
     }
 

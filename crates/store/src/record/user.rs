@@ -37,6 +37,14 @@ pub struct UserRecord {
     pub removed_at: Option<Timestamp>,
 }
 
+/// A view of the list of runs that a person keeps: how they named it, and what it shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SavedView {
+    pub name: String,
+    /// As in the address of the list. The store doesn't read it.
+    pub query: String,
+}
+
 /// The current access rules, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRulesRecord {

@@ -4,22 +4,23 @@ use std::{sync::OnceLock, time::Duration};
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, ArtifactId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId,
-    PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId, WorkspaceId,
+    AgentId, ArtifactId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId, NodeId,
+    NotificationTargetId, PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId, WorkspaceId,
     rules::{
         quota::{QuotaBudget, QuotaLimits, Spend, UtcDay},
         run::{FailureCode, RunStatus, WorkerRef},
     },
     secret::SecretHash,
-    wire::run::SandboxLimit,
+    wire::{notification::NotificationChoices, run::SandboxLimit},
 };
 use attache_store::{
-    ChannelStore, DelegationStore, DeliveryStore, Durability, Error, PeerStore, PushStore, QuotaStore, Result, Store,
-    UserStore, WakeListener, WorkerRequestStore, WriteContext,
+    ChannelStore, DelegationStore, DeliveryStore, Durability, Error, NodeStore, NotificationStore, PeerStore,
+    PushStore, QuotaStore, Result, SharedValueStore, Store, UserStore, WakeListener, WorkerRequestStore, WriteContext,
     conformance::{EngineUnderTest, run_sequences},
     memory::MemoryStore,
     record::{
-        channel::*, delegation::*, delivery::*, peer::*, push::*, quota::*, task::*, user::*, worker_request::*, *,
+        channel::*, delegation::*, delivery::*, node::*, notification::*, peer::*, push::*, quota::*, shared_value::*,
+        task::*, user::*, worker_request::*, *,
     },
 };
 
@@ -77,10 +78,14 @@ enum Fault {
     IgnoresTheRulesVersion,
     /// Keeps an attempt that was kept before as the next one.
     DeliversTwice,
+    /// Hands a value out again that one caller has taken.
+    HandsOutTwice,
     /// Forgets after a crash what is due.
     ForgetsDueDeliveries,
     /// Goes on telling the URL that a replaced push config had.
     KeepsTheFirstUrl,
+    /// Leaves out where somebody gets notifications.
+    ForgetsTheNewestTarget,
     /// Forgets after a crash who subscribed.
     ForgetsSubscribers,
     /// Lists tasks by creation.
@@ -105,7 +110,7 @@ enum Fault {
     FailsAtUsageLimits,
 }
 
-const FAULTS: [Fault; 38] = [
+const FAULTS: [Fault; 40] = [
     Fault::FailsAtUsageLimits,
     Fault::LosesLogRows,
     Fault::ChangesLogRows,
@@ -132,8 +137,10 @@ const FAULTS: [Fault; 38] = [
     Fault::LetsTheLastOwnerGo,
     Fault::IgnoresTheRulesVersion,
     Fault::DeliversTwice,
+    Fault::HandsOutTwice,
     Fault::ForgetsDueDeliveries,
     Fault::KeepsTheFirstUrl,
+    Fault::ForgetsTheNewestTarget,
     Fault::ForgetsSubscribers,
     Fault::ListsTasksByCreation,
     Fault::CountsOnePage,
@@ -248,6 +255,7 @@ as_the_model! {
     fn update_account(context: WriteContext, agent: AgentRef, patch: AccountPatch) -> Result<AccountRecord>;
     fn archive_account(context: WriteContext, agent: AgentRef) -> Result<AccountRecord>;
     fn account(tenant: TenantId, agent: AgentRef) -> Result<AccountRecord>;
+    fn last_owner_of(tenant: TenantId, name: &str) -> Result<Option<Option<UserId>>>;
     fn accounts(tenant: TenantId, page: Pagination) -> Result<ListPage<AccountRecord>>;
     fn create_pairing_code(context: WriteContext, code: NewPairingCode) -> Result<()>;
     fn request_pairing(request: NewPairingRequest, at: Timestamp) -> Result<()>;
@@ -263,7 +271,7 @@ as_the_model! {
     fn create_key(context: WriteContext, key: NewKey) -> Result<KeyRecord>;
     fn revoke_key(context: WriteContext, key: KeyId) -> Result<KeyRecord>;
     fn keys(tenant: TenantId, kind: KeyKind, user: Option<UserId>, page: Pagination) -> Result<ListPage<KeyRecord>>;
-    fn claim(runtime: RuntimeId, via: Option<ChannelId>, enforces: Vec<SandboxLimit>, lease: Duration, at: Timestamp) -> Result<Option<ClaimedRunRecord>>;
+    fn claim(runtime: RuntimeId, via: Option<ChannelConnection>, enforces: Vec<SandboxLimit>, lease: Duration, at: Timestamp) -> Result<Option<ClaimedRunRecord>>;
     fn cancel_run(context: WriteContext, run: RunId, reason: Option<String>) -> Result<RunRecord>;
     fn live(tenant: TenantId) -> Result<LiveCounts>;
     fn advance_clock(step: Duration, at: Timestamp) -> Result<Timestamp>;
@@ -403,6 +411,10 @@ as_the_model! {
         self.inner.run_outline(tenant, run, upto, shown).await
     }
 
+    async fn output_matches(&self, tenant: TenantId, run: RunId, words: &str, limit: usize) -> Result<OutputMatches> {
+        self.inner.output_matches(tenant, run, words, limit).await
+    }
+
     async fn log(&self, tenant: TenantId, after: i64, limit: usize) -> Result<LogPage> {
         let mut page = self.inner.log(tenant, after, limit).await?;
         if self.has(Fault::LosesLogRows) {
@@ -419,16 +431,17 @@ as_the_model! {
     ChannelStore
     fn open_channel(context: WriteContext, channel: NewChannel) -> Result<ChannelRecord>;
     fn close_channel(context: WriteContext, channel: ChannelId, reason: &str) -> Result<ChannelRecord>;
+    fn close_connection(context: WriteContext, connection: ChannelConnection, reason: &str) -> Result<bool>;
     fn close_channels(reason: &str, at: Timestamp) -> Result<()>;
-    fn mark_channels_seen(channels: Vec<ChannelId>, lease: Duration, at: Timestamp) -> Result<()>;
+    fn mark_channels_seen(connections: Vec<ChannelConnection>, lease: Duration, at: Timestamp) -> Result<()>;
     fn channel_message(context: WriteContext, channel: ChannelId, message: Json) -> Result<()>;
     fn channel(tenant: TenantId, channel: ChannelId) -> Result<ChannelRecord>;
     fn channels(tenant: TenantId, filter: ChannelFilter, page: Pagination) -> Result<ListPage<ChannelRecord>>;
     fn channel_events(tenant: TenantId, channel: ChannelId, after: i64, limit: usize) -> Result<ChannelEvents>;
-    fn acknowledge(channel: ChannelId, seq: i64) -> Result<()>;
+    fn acknowledge(connection: ChannelConnection, seq: i64) -> Result<()>;
     fn follows(channel: ChannelId) -> Result<Vec<FollowRecord>>;
     fn follower(run: RunId) -> Result<Option<FollowRecord>>;
-    fn push_events(channel: ChannelId, run: RunId, upto: i64, limit: usize) -> Result<FollowRecord>;
+    fn push_events(connection: ChannelConnection, run: RunId, upto: i64, limit: usize) -> Result<FollowRecord>;
     ---
     async fn resume_channel(&self, context: WriteContext, resume: ChannelResume) -> Result<ChannelResumption> {
         let current = self.inner.channel(context.tenant, resume.channel).await.ok().and_then(|channel| channel.resume);
@@ -442,6 +455,39 @@ as_the_model! {
             frames.frames.pop();
         }
         Ok(frames)
+    }
+}
+
+as_the_model! {
+    NodeStore
+    fn start_node(node: NodeId) -> Result<()>;
+    fn beat_node(node: NodeId) -> Result<Vec<NodeRecord>>;
+    fn end_node(node: NodeRecord, reason: &str, at: Timestamp) -> Result<bool>;
+    fn lease_deliveries(node: NodeId, attempts: Vec<(DeliveryId, i64)>) -> Result<Vec<DeliveryId>>;
+    fn lease(node: NodeId, name: &str) -> Result<bool>;
+    fn release_lease(node: NodeId, name: &str) -> Result<()>;
+    ---
+}
+
+as_the_model! {
+    SharedValueStore
+    fn keep_value(value: SharedValue, limit: SharedValueLimit, at: Timestamp) -> Result<bool>;
+    fn shared_value(kind: SharedValueKind, name: &str, at: Timestamp) -> Result<Option<SharedValue>>;
+    fn shared_values(kind: SharedValueKind, at: Timestamp) -> Result<Vec<SharedValue>>;
+    fn value_holders(kind: SharedValueKind, at: Timestamp) -> Result<Vec<(TenantId, String)>>;
+    fn drop_values(kind: SharedValueKind, tenant: TenantId, holder: &str) -> Result<()>;
+    ---
+    async fn take_value(
+        &self,
+        kind: SharedValueKind,
+        name: &str,
+        until: Timestamp,
+        at: Timestamp,
+    ) -> Result<Option<SharedValue>> {
+        if self.has(Fault::HandsOutTwice) {
+            return self.inner.shared_value(kind, name, at).await;
+        }
+        self.inner.take_value(kind, name, until, at).await
     }
 }
 
@@ -506,6 +552,9 @@ as_the_model! {
     fn update_user(context: WriteContext, user: UserRef, patch: UserPatch, keep: Option<KeyId>) -> Result<UserRecord>;
     fn user(tenant: TenantId, user: UserRef) -> Result<UserRecord>;
     fn users(tenant: TenantId, page: Pagination) -> Result<ListPage<UserRecord>>;
+    fn save_view(tenant: TenantId, user: UserId, view: SavedView) -> Result<()>;
+    fn remove_view(tenant: TenantId, user: UserId, name: &str) -> Result<()>;
+    fn saved_views(tenant: TenantId, user: UserId) -> Result<Vec<SavedView>>;
     fn record_event(context: WriteContext, event: AuditEvent) -> Result<()>;
     fn access_rules(tenant: TenantId) -> Result<Option<AccessRulesRecord>>;
     ---
@@ -554,9 +603,9 @@ as_the_model! {
     fn delivery(tenant: TenantId, delivery: DeliveryId) -> Result<DeliveryRecord>;
     fn deliveries(tenant: TenantId, filter: DeliveryFilter, page: Pagination) -> Result<ListPage<DeliveryRecord>>;
     ---
-    async fn due_deliveries(&self, at: Timestamp, limit: usize) -> Result<Vec<DeliveryRecord>> {
+    async fn due_deliveries(&self, node: Option<NodeId>, at: Timestamp, limit: usize) -> Result<Vec<DeliveryRecord>> {
         let limit = if self.crashed && self.has(Fault::ForgetsDueDeliveries) { 0 } else { limit };
-        let mut due = self.inner.due_deliveries(at, limit).await?;
+        let mut due = self.inner.due_deliveries(node, at, limit).await?;
         due.retain(|due| due.config.is_none() || !self.crashed || !self.has(Fault::ForgetsSubscribers));
         Ok(due)
     }
@@ -584,6 +633,24 @@ as_the_model! {
     fn delegations(tenant: TenantId, filter: DelegationFilter, page: Pagination) -> Result<ListPage<DelegationRecord>>;
     fn cancel_delegation(context: WriteContext, delegation: DelegationId) -> Result<DelegationRecord>;
     ---
+}
+
+as_the_model! {
+    NotificationStore
+    fn create_notification_target(context: WriteContext, target: NewNotificationTarget) -> Result<NotificationTargetRecord>;
+    fn update_notification_target(context: WriteContext, target: NotificationTargetId, choices: NotificationChoices) -> Result<NotificationTargetRecord>;
+    fn remove_notification_target(context: WriteContext, target: NotificationTargetId) -> Result<()>;
+    fn notification_target(tenant: TenantId, target: NotificationTargetId) -> Result<NotificationTargetRecord>;
+    fn add_notifications(context: WriteContext, run: RunId, seq: i64, targets: Vec<NotificationTargetId>) -> Result<usize>;
+    fn last_notified(tenant: TenantId) -> Result<Option<i64>>;
+    ---
+    async fn notification_targets(&self, tenant: TenantId) -> Result<Vec<NotificationTargetRecord>> {
+        let mut targets = self.inner.notification_targets(tenant).await?;
+        if self.has(Fault::ForgetsTheNewestTarget) {
+            targets.pop();
+        }
+        Ok(targets)
+    }
 }
 
 as_the_model! {

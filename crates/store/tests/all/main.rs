@@ -4,9 +4,12 @@
 
 mod conformance;
 mod faulty;
+mod migrate;
 mod model;
 mod outside;
 mod peers;
 mod people;
+mod postgres;
 mod pushes;
+mod several_writers;
 mod sqlite;

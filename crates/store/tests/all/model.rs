@@ -15,8 +15,8 @@ use attache_store::{
     Error, Store, WakeHint, WriteContext,
     memory::MemoryStore,
     record::{
-        AgentRef, NewAccount, NewEvent, NewPairingCode, NewProgress, NewRun, NewRuntime, PairingProof, RetentionLimits,
-        RunCreation, RunRecord, RunResult, RunSpec, RuntimeKind, RuntimeRecord,
+        AgentRef, ArchivedNames, NewAccount, NewEvent, NewPairingCode, NewProgress, NewRun, NewRuntime, PairingProof,
+        RetentionLimits, RunCreation, RunRecord, RunResult, RunSpec, RuntimeKind, RuntimeRecord,
     },
 };
 
@@ -38,6 +38,7 @@ impl World {
         let tenant = store.ensure_tenant(env.tenant_id(), "home", env.now()).await.unwrap();
         let context = WriteContext::new(tenant, "key:owner", env.now());
         let account = NewAccount {
+            archived_names: ArchivedNames::Own,
             approvals: None,
             id: env.agent_id(),
             name: "builder".to_owned(),

@@ -15,8 +15,8 @@ use attache_protocol::{
 use attache_store::{
     Error, WakeHint,
     record::{
-        AccountPatch, AgentRef, LeaseTimes, NewAccount, NewPairingCode, NewRun, NewRuntime, PairingProof, RunResult,
-        RuntimeKind,
+        AccountPatch, AgentRef, ArchivedNames, LeaseTimes, NewAccount, NewPairingCode, NewRun, NewRuntime,
+        PairingProof, RunResult, RuntimeKind,
         peer::{NewPeer, NewPeerTask, PeerRecord, PeerTask, PeerTaskChange, PinnedCard},
     },
 };
@@ -32,6 +32,7 @@ impl World {
     /// One more agent, which is outside.
     async fn outsider(&self) -> AgentId {
         let account = NewAccount {
+            archived_names: ArchivedNames::Own,
             approvals: None,
             id: self.env.agent_id(),
             name: "remote".to_owned(),

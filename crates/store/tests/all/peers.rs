@@ -24,12 +24,13 @@ use attache_store::{
     Error, MAX_FRAMES, Store, WakeHint, WriteContext,
     memory::MemoryStore,
     record::{
-        AgentRef, NewAccount, NewEvent, NewProgress, NewRun, NewRuntime, PairingProof, RunResult, RunSpec, RuntimeKind,
-        channel::{ChannelResume, NewChannel, NewFollow, OutboxFrame, ReportKey},
+        AgentRef, ArchivedNames, NewAccount, NewEvent, NewProgress, NewRun, NewRuntime, PairingProof, RunResult,
+        RunSpec, RuntimeKind,
+        channel::{ChannelConnection, ChannelResume, NewChannel, NewFollow, OutboxFrame, ReportKey},
         delivery::RunCallback,
         worker_request::{GrantMaker, NewDecision, NewInput, NewPermission, NewWorkerRequest, WorkerRequestKind},
     },
-    sqlite::SqliteStore,
+    sql::SqlStore,
 };
 use tempfile::TempDir;
 
@@ -54,7 +55,7 @@ impl World {
     pub(crate) async fn all() -> Vec<Self> {
         let folder = || TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
         let database = folder();
-        let sqlite = SqliteStore::open(&database.path().join("hub.db")).unwrap();
+        let sqlite = SqlStore::open(&database.path().join("hub.db")).unwrap();
         vec![Self::on(Box::new(MemoryStore::new()), folder()).await, Self::on(Box::new(sqlite), database).await]
     }
 
@@ -62,6 +63,7 @@ impl World {
         let env = Env::seeded(1);
         let tenant = store.ensure_tenant(env.tenant_id(), "home", env.now()).await.unwrap();
         let account = NewAccount {
+            archived_names: ArchivedNames::Own,
             approvals: None,
             id: env.agent_id(),
             name: "builder".to_owned(),
@@ -100,9 +102,20 @@ impl World {
         WorkerRef { runtime: self.runtime, epoch: Some(1) }
     }
 
+    /// The worker's connection.
+    pub(crate) fn worker(&self) -> ChannelConnection {
+        ChannelConnection { channel: self.worker, resume: SecretHash([3; 32]) }
+    }
+
+    /// The engine's connection that got this token.
+    fn engine(&self, token: [u8; 32]) -> ChannelConnection {
+        ChannelConnection { channel: self.engine, resume: SecretHash(token) }
+    }
+
     async fn open(&self, id: ChannelId, runtime: Option<RuntimeId>, resume: SecretHash) {
         let new = NewChannel {
             id,
+            node: None,
             transport: Transport::Websocket,
             peer_role: if runtime.is_some() { PeerRole::Worker } else { PeerRole::Client },
             account_ref: format!("agent:{}", self.agent),
@@ -154,7 +167,7 @@ impl World {
         self.store.create_run(self.context("key:engine"), new).await.unwrap();
         let claimed = self
             .store
-            .claim(self.runtime, Some(self.worker), Vec::new(), LEASE, self.env.now())
+            .claim(self.runtime, Some(self.worker()), Vec::new(), LEASE, self.env.now())
             .await
             .unwrap()
             .unwrap();
@@ -424,6 +437,7 @@ async fn a_new_channel_takes_over_what_its_worker_knows_of() {
         assert_eq!((back.state.status(), back.state.attempt, back.channel), (RunStatus::Pending, 0, Some(next)));
         let old = ChannelResume {
             channel: world.worker,
+            node: None,
             token: SecretHash([3; 32]),
             fresh: SecretHash([6; 32]),
             last_seq: 0,
@@ -431,7 +445,7 @@ async fn a_new_channel_takes_over_what_its_worker_knows_of() {
         };
         let refused = world.store.resume_channel(world.context("runtime:me"), old).await;
         assert_eq!(refused, Err(Error::ResumeRefused));
-        let claimed = world.store.claim(world.runtime, Some(world.worker), Vec::new(), LEASE, world.env.now()).await;
+        let claimed = world.store.claim(world.runtime, Some(world.worker()), Vec::new(), LEASE, world.env.now()).await;
         assert_eq!(claimed, Err(Error::NotFound));
     }
 }
@@ -445,7 +459,7 @@ async fn a_run_whose_limits_the_worker_does_not_enforce_is_never_claimed() {
         let run = refused.id;
         world.store.create_run(world.context("key:engine"), refused).await.unwrap();
         let claim = async |enforces| {
-            world.store.claim(world.runtime, Some(world.worker), enforces, LEASE, world.env.now()).await.unwrap()
+            world.store.claim(world.runtime, Some(world.worker()), enforces, LEASE, world.env.now()).await.unwrap()
         };
         assert_eq!(claim(vec![SandboxLimit::NoNetwork]).await, None);
         assert_eq!(world.frames(world.worker).await, []);
@@ -473,7 +487,7 @@ async fn a_peer_that_is_away_too_long_is_told_what_it_missed() {
         // The run has two events already.
         let progress = NewProgress { events: vec![chunk; events - 2], ..NewProgress::default() };
         world.store.progress(world.by(), run, progress, LEASE, world.env.now()).await.unwrap();
-        let pushed = world.store.push_events(world.engine, run, i64::MAX, usize::MAX).await.unwrap();
+        let pushed = world.store.push_events(world.engine([4; 32]), run, i64::MAX, usize::MAX).await.unwrap();
         assert_eq!(pushed.pushed, MAX_FRAMES + 5);
         let frames = world.store.frames(world.engine, 0, usize::MAX).await.unwrap();
         assert_eq!((frames.floor, frames.head), (5, MAX_FRAMES + 5));
@@ -482,6 +496,7 @@ async fn a_peer_that_is_away_too_long_is_told_what_it_missed() {
 
         let resume = ChannelResume {
             channel: world.engine,
+            node: None,
             token: SecretHash([4; 32]),
             fresh: SecretHash([7; 32]),
             last_seq: 2,
@@ -491,14 +506,14 @@ async fn a_peer_that_is_away_too_long_is_told_what_it_missed() {
         assert_eq!(resumed.missing, Some((3, 5)));
         let twice = world.store.resume_channel(world.context("key:engine"), resume).await;
         assert_eq!(twice, Err(Error::ResumeRefused));
-        world.store.acknowledge(world.engine, i64::MAX).await.unwrap();
+        world.store.acknowledge(world.engine([7; 32]), i64::MAX).await.unwrap();
         let channel = world.store.channel(world.tenant, world.engine).await.unwrap();
         assert_eq!((channel.floor, channel.head), (MAX_FRAMES + 5, MAX_FRAMES + 5));
 
         let outcome = RunResult::Completed { output: json("{}"), artifacts: Vec::new() };
         world.store.finish(world.by(), run, outcome, None, world.env.now()).await.unwrap();
         assert_eq!(world.store.follows(world.engine).await.unwrap().len(), 1);
-        world.store.push_events(world.engine, run, i64::MAX, 10).await.unwrap();
+        world.store.push_events(world.engine([7; 32]), run, i64::MAX, 10).await.unwrap();
         assert_eq!(world.store.follows(world.engine).await, Ok(Vec::new()));
         let last = world.store.run(world.tenant, run).await.unwrap().last_seq;
         assert_eq!(world.frames(world.engine).await, [OutboxFrame::Event { run, seq: last }]);

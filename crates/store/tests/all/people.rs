@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    DeliveryId, KeyId, RunId, Timestamp, UserId,
+    DeliveryId, EventKind, KeyId, RunId, Timestamp, UserId,
     rules::{
         quota::{ExceededLimit, QuotaAccount, QuotaLimits, QuotaMeasure, Spend, UtcDay},
         run::RunStatus,
@@ -14,12 +14,12 @@ use attache_protocol::{
 use attache_store::{
     Error, MAX_REFUSED, WakeHint, WriteContext,
     record::{
-        KeyKind, NewKey, NewProgress, NewRun, RetentionLimits, RunCreation, RunResult, SessionOpening,
-        StoredCredential,
+        KeyKind, NewEvent, NewKey, NewProgress, NewRun, OutputMatches, RetentionLimits, RunCreation, RunResult,
+        SessionOpening, StoredCredential,
         channel::OutboxFrame,
         delivery::{AttemptDecision, DeliveryAttempt, DeliveryFilter, DeliveryRecord, RunCallback},
         quota::{DailyUsage, QuotaRecord, QuotaTarget},
-        user::{NewUser, UserPatch, UserRecord, UserRef},
+        user::{NewUser, SavedView, UserPatch, UserRecord, UserRef},
     },
 };
 
@@ -65,7 +65,7 @@ impl World {
 
     pub(crate) async fn claim(&self) -> Option<RunId> {
         let claimed =
-            self.store.claim(self.runtime, Some(self.worker), Vec::new(), LEASE, self.env.now()).await.unwrap();
+            self.store.claim(self.runtime, Some(self.worker()), Vec::new(), LEASE, self.env.now()).await.unwrap();
         claimed.map(|claimed| claimed.run.id)
     }
 
@@ -97,7 +97,7 @@ impl World {
     }
 
     async fn due(&self) -> Vec<DeliveryId> {
-        let due = self.store.due_deliveries(self.env.now(), 10).await.unwrap();
+        let due = self.store.due_deliveries(None, self.env.now(), 10).await.unwrap();
         due.iter().map(|delivery| delivery.id).collect()
     }
 }
@@ -368,7 +368,7 @@ async fn a_permission_that_waits_for_a_person_tells_a_webhook() {
         new.notify = Some(URL.to_owned());
         let permission = world.store.request_permission(world.by(), new, LEASE, world.env.now()).await.unwrap().id;
         let told = DeliveryRecord::due(world.tenant, run, Some(permission), URL.to_owned(), world.env.now());
-        assert_eq!(world.store.due_deliveries(world.env.now(), 10).await, Ok(vec![told]));
+        assert_eq!(world.store.due_deliveries(None, world.env.now(), 10).await, Ok(vec![told]));
     }
 }
 
@@ -513,5 +513,57 @@ async fn rules_that_somebody_else_changed_are_not_overwritten() {
         assert_eq!(set("a", Some(0)).await, Err(Error::VersionChanged));
         assert_eq!(world.store.access_rules(world.tenant).await, Ok(Some(first)));
         assert_eq!(set("b", None).await.unwrap().version, 2);
+    }
+}
+
+#[tokio::test]
+async fn a_view_is_its_owners_until_it_is_removed() {
+    for world in World::all().await {
+        let (ada, bob) = (world.user("ada", Role::Viewer).await.id, world.user("bob", Role::Owner).await.id);
+        let store = &world.store;
+        let view = |name: &str, query: &str| SavedView { name: name.to_owned(), query: query.to_owned() };
+        let save = async |user, name: &str, query: &str| store.save_view(world.tenant, user, view(name, query)).await;
+        save(ada, "mine", "status=failed").await.unwrap();
+        save(ada, "修复", "q=a%27b").await.unwrap();
+        save(ada, "mine", "status=running").await.unwrap();
+        let saved = async |user| store.saved_views(world.tenant, user).await;
+        assert_eq!(saved(ada).await.unwrap(), [view("mine", "status=running"), view("修复", "q=a%27b")]);
+        assert_eq!(saved(bob).await.unwrap(), []);
+        let remove = async |user, name: &str| store.remove_view(world.tenant, user, name).await;
+        assert_eq!(remove(bob, "mine").await, Err(Error::NotFound));
+        remove(ada, "mine").await.unwrap();
+        assert_eq!(remove(ada, "mine").await, Err(Error::NotFound));
+        assert_eq!(saved(ada).await.unwrap(), [view("修复", "q=a%27b")]);
+        let unknown = world.env.user_id();
+        assert_eq!(save(unknown, "x", "y").await, Err(Error::NotFound));
+        assert_eq!(saved(unknown).await, Err(Error::NotFound));
+        store.remove_user(world.context("key:owner"), UserRef::Id(ada)).await.unwrap();
+        assert_eq!(saved(ada).await.unwrap(), []);
+        assert_eq!(save(ada, "x", "y").await, Err(Error::NotFound));
+    }
+}
+
+#[tokio::test]
+async fn words_are_found_in_the_output_of_a_run() {
+    for world in World::all().await {
+        let run = world.one_more().await.unwrap();
+        world.claim().await.unwrap();
+        let event = |kind, data: &str| NewEvent { kind, data: json(data) };
+        let events = vec![
+            event(EventKind::TaskChunk, r#"{"text":"Line one\nLi"}"#),
+            event(EventKind::TaskChunk, r#"{"text":"NE two"}"#),
+            event(EventKind::TaskLog, r#"{"message":"a line"}"#),
+        ];
+        let progress = NewProgress { events, ..NewProgress::default() };
+        world.store.progress(world.by(), run, progress, LEASE, world.env.now()).await.unwrap();
+        let found = async |words: &str, limit| world.store.output_matches(world.tenant, run, words, limit).await;
+        let first = world.store.run_events(world.tenant, run, 0, 10).await.unwrap();
+        let at = first.events.iter().find(|event| event.kind == "task.chunk").unwrap().seq;
+        let all = OutputMatches { seqs: vec![at, at + 1, at + 2], more: false };
+        assert_eq!(found("line", 9).await.unwrap(), all);
+        assert_eq!(found("line", 2).await.unwrap(), OutputMatches { seqs: vec![at, at + 1], more: true });
+        assert_eq!(found("nothing", 2).await.unwrap(), OutputMatches::default());
+        let unknown = world.store.output_matches(world.tenant, world.env.run_id(), "line", 2).await;
+        assert_eq!(unknown, Err(Error::NotFound));
     }
 }

@@ -5,7 +5,7 @@ use std::{fs, ops::Range, path::PathBuf};
 
 use async_trait::async_trait;
 use attache_protocol::{TenantId, Timestamp, env::Env};
-use attache_store::{Result, Store, conformance::EngineUnderTest, sqlite::SqliteStore};
+use attache_store::{Result, Store, conformance::EngineUnderTest, sql::SqlStore};
 use tempfile::TempDir;
 
 use crate::conformance::conform;
@@ -16,7 +16,7 @@ pub(crate) struct Database {
     folder: TempDir,
     /// Counts the files, so that every opening has a file of its own.
     opened: u64,
-    store: SqliteStore,
+    store: SqlStore,
 }
 
 // === impl Database ===
@@ -26,8 +26,8 @@ impl Database {
         // In memory where the machine has it: thousands of databases are opened, and disks are tested elsewhere.
         let folder = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
         // Migrations run once; every sequence starts from a copy.
-        drop(SqliteStore::open(&folder.path().join("empty.db")).unwrap());
-        let store = SqliteStore::open(&folder.path().join("0.db")).unwrap();
+        drop(SqlStore::open(&folder.path().join("empty.db")).unwrap());
+        let store = SqlStore::open(&folder.path().join("0.db")).unwrap();
         Self { folder, opened: 0, store }
     }
 
@@ -37,7 +37,7 @@ impl Database {
 
     fn open_next(&mut self) {
         self.opened += 1;
-        self.store = SqliteStore::open(&self.file(self.opened, "")).unwrap();
+        self.store = SqlStore::open(&self.file(self.opened, "")).unwrap();
         for suffix in ["", "-wal", "-shm"] {
             let _ = fs::remove_file(self.file(self.opened - 1, suffix));
         }
@@ -94,11 +94,11 @@ async fn a_closed_store_is_one_whole_file() {
     let folder = TempDir::new().unwrap();
     let (path, copy) = (folder.path().join("hub.db"), folder.path().join("copy.db"));
     let env = Env::seeded(1);
-    let store = SqliteStore::open(&path).unwrap();
+    let store = SqlStore::open(&path).unwrap();
     let tenant = store.ensure_tenant(env.tenant_id(), "default", env.now()).await.unwrap();
     store.close().await;
     fs::copy(&path, &copy).unwrap();
-    let copied = SqliteStore::open(&copy).unwrap();
+    let copied = SqlStore::open(&copy).unwrap();
     assert_eq!(copied.ensure_tenant(env.tenant_id(), "default", env.now()).await.unwrap(), tenant);
     copied.close().await;
 }

@@ -17,13 +17,14 @@ use super::{
     attributes::AttributeChange,
     audit::{ExportAuditEntry, ExportOperation},
     content_rules::admit_inside_log,
-    git_guard::{REPOSITORIES, guarded, is_repository, is_stored, part_of, run_from, trusted_git_file},
+    git_guard::{REPOSITORIES, guarded, is_own_index, is_repository, is_stored, part_of, run_from, trusted_git_file},
     held,
     originals::{OriginalsStore, PendingChange},
     path::{ExportPath, check_length, join},
     root::PathHandle,
 };
 
+const INDEX: ExportRefusal = ExportRefusal::Denied("git's index can be replaced, but not removed");
 pub(super) const GUARDED: ExportRefusal = ExportRefusal::Denied(
     "git on the host would run or follow it; below .git, a lease can only change what commits need: objects, refs, HEAD and the index",
 );
@@ -116,6 +117,10 @@ impl ExportShared {
     /// Whether an entry that can be changed can lose its name. If its folder stopped being a repository, git would look
     /// for another one, and nothing would guard what it runs.
     pub(super) fn admit_gone(&self, path: &[u8]) -> Result<(), ExportRefusal> {
+        if is_own_index(path) {
+            return Err(INDEX);
+        }
+        self.admit_loss(path)?;
         let (folder, mut others) = part_of(path);
         if others.any(|rest| self.holds(folder, rest)) { Err(PART) } else { Ok(()) }
     }

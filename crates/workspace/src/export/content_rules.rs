@@ -23,7 +23,11 @@ pub(super) const IN_PLACE: ExportRefusal = ExportRefusal::Denied(
 );
 const STORED: ExportRefusal = ExportRefusal::Denied("the repository's object store is append-only");
 const CREDENTIALS: ExportRefusal = ExportRefusal::Denied(
-    "it contains credentials that are not shared; it can be read with them masked, but not changed",
+    "it contains credentials that are not shared; it can be read with them masked, but neither changed nor removed",
+);
+const PARTIAL: ExportRefusal = ExportRefusal::Denied(
+    "the index would change what git knows of files that are hidden, or shown with their credentials masked; add the other \
+     files by name",
 );
 const TOO_LARGE: ExportRefusal = ExportRefusal::Denied("it is too large to mask its credentials");
 
@@ -98,10 +102,56 @@ impl ExportShared {
             return Ok(());
         }
         let old = self.root.find_optional(to.whole())?.filter(|old| old.attributes.kind == FileKind::File);
+        let was_there = old.is_some();
         let new = content(found, git::longest(kind))?.ok_or(IN_PLACE)?;
         let old = old.map(|old| content(&old, git::longest(kind))).transpose()?.flatten();
         git::check(kind, &new, old.as_deref(), self.id_length(to.whole()))?;
+        if kind == TrustedGitFile::Index {
+            if was_there && old.is_none() {
+                return Err(PARTIAL);
+            }
+            self.admit_index(to.whole(), &new, old.as_deref())?;
+        }
         held(&self.sealed).insert(found.attributes.inode, to.whole().to_vec());
+        Ok(())
+    }
+
+    /// Whether a file can be removed: what the remote would put in its place has asterisks where this has credentials.
+    pub(super) fn admit_loss(&self, path: &[u8]) -> Result<(), ExportRefusal> {
+        if self.masked(path) != Some(MaskKind::Settings) {
+            return Ok(());
+        }
+        match self.root.find_optional(path)?.filter(|there| there.attributes.kind == FileKind::File) {
+            Some(there) if holds_credentials(&there)? => Err(CREDENTIALS),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a remote can replace an index: what it says of files that the remote can't see as they are has to stay. Git
+    /// on the host would take a file with credentials for committed, and replace it with its masked form; and one that
+    /// isn't shown would be removed with the next commit.
+    fn admit_index(&self, path: &[u8], new: &[u8], old: Option<&[u8]>) -> Result<(), ExportRefusal> {
+        let top = working_tree_of(path);
+        let id = self.id_length(path);
+        let is_partial = |below: &[u8]| {
+            let whole = top.as_ref().map_or_else(|| below.to_owned(), |top| join(top, below));
+            self.masked(&whole) == Some(MaskKind::Settings) || !self.filter.shows(&whole, false)
+        };
+        let new = git::index_entries(new, id, is_partial)?;
+        let old = old.and_then(|old| git::index_entries(old, id, is_partial).ok()).unwrap_or_default();
+        for (below, _) in new.symmetric_difference(&old) {
+            // Where the files of another working tree or of a submodule are isn't certain, so their names decide.
+            let Some(top) = &top else { return Err(PARTIAL) };
+            let whole = join(top, below);
+            let there = self.root.find_optional(&whole).ok().flatten();
+            let has_credentials = || match there.filter(|there| there.attributes.kind == FileKind::File) {
+                Some(there) => holds_credentials(&there),
+                None => Ok(false),
+            };
+            if !self.filter.shows(&whole, false) || has_credentials()? {
+                return Err(PARTIAL);
+            }
+        }
         Ok(())
     }
 
@@ -168,6 +218,13 @@ impl ExportShared {
         let is_long = text.lines().any(|line| line.contains("objectformat") && line.contains("sha256"));
         if is_long { 32 } else { 20 }
     }
+}
+
+/// The folder whose files an index lists, if that is where the `.git` is.
+fn working_tree_of(index: &[u8]) -> Option<Vec<u8>> {
+    let (git, names) = inside(index)?;
+    let top = git.strip_suffix(b".git")?;
+    (names.len() == 1).then(|| top.strip_suffix(b"/").unwrap_or(top).to_vec())
 }
 
 /// The complete content of a file. `None` if it is longer than `longest`.

@@ -88,7 +88,7 @@ fn packed(text: &[u8]) -> Result<Vec<&[u8]>, ExportRefusal> {
         if !is_id(&line[..at]) || !is_ref_name(name) {
             return Err(BAD_PACKED);
         }
-        if name.starts_with(b"refs/attache/") {
+        if name.starts_with(b"refs/attache/") || name.starts_with(b"refs/replace/") {
             ours.push(line);
         }
     }
@@ -105,12 +105,65 @@ struct GitIndex {
 const ASSUMED: u16 = 0x8000;
 const EXTENDED: u16 = 0x4000;
 const SKIPPED: u16 = 0x4000;
+const STAGE: u16 = 0x3000;
+const NAME_LENGTH: u16 = 0x0fff;
 /// Times, device, inode, mode, owners, size.
 const STAT: usize = 40;
+const MODE: std::ops::Range<usize> = 24..28;
+
+/// What an index says about a path, without the times and numbers by which git notices changes.
+struct GitIndexEntry<'a> {
+    mode: &'a [u8],
+    id: &'a [u8],
+    flags: (u16, u16),
+    path: &'a [u8],
+}
+
+/// What an index says about all paths. Two with the same content differ only in what git found out about the files. `None` if
+/// git couldn't read it either.
+pub(crate) fn index_content(bytes: &[u8]) -> Option<Vec<u8>> {
+    [20, 32].into_iter().find_map(|id| {
+        let mut content = Vec::new();
+        let read = GitIndex::read_entries(bytes, id, |entry| {
+            content.extend_from_slice(entry.mode);
+            content.extend_from_slice(entry.id);
+            content.extend(entry.flags.0.to_be_bytes());
+            content.extend(entry.flags.1.to_be_bytes());
+            content.extend_from_slice(entry.path);
+            content.push(0);
+        });
+        let hides = read.ok()?.hides;
+        hides.iter().for_each(|path| content.extend_from_slice(path));
+        Some(content)
+    })
+}
+
+/// A path, and its mode, object and stage.
+type GitPathState = (Vec<u8>, Vec<u8>);
+
+/// What an index says about some paths.
+pub(super) fn index_entries(
+    bytes: &[u8],
+    id: usize,
+    are_wanted: impl Fn(&[u8]) -> bool,
+) -> Result<BTreeSet<GitPathState>, ExportRefusal> {
+    let mut entries = BTreeSet::new();
+    GitIndex::read_entries(bytes, id, |entry| {
+        if are_wanted(entry.path) {
+            let stage = (entry.flags.0 & STAGE).to_be_bytes();
+            entries.insert((entry.path.to_vec(), [entry.mode, entry.id, &stage].concat()));
+        }
+    })?;
+    Ok(entries)
+}
 
 impl GitIndex {
-    /// Reads versions 2 to 4, as described in `gitformat-index`.
     fn read(bytes: &[u8], id: usize) -> Result<Self, ExportRefusal> {
+        Self::read_entries(bytes, id, |_| {})
+    }
+
+    /// Reads versions 2 to 4, as described in `gitformat-index`.
+    fn read_entries(bytes: &[u8], id: usize, mut each: impl FnMut(&GitIndexEntry<'_>)) -> Result<Self, ExportRefusal> {
         let mut reader = GitIndexReader { bytes, at: 0 };
         if reader.take(4)? != b"DIRC" {
             return Err(BAD_INDEX);
@@ -123,7 +176,7 @@ impl GitIndex {
         let mut path = Vec::new();
         for _ in 0..count {
             let start = reader.at;
-            reader.take(STAT + id)?;
+            let stat = reader.take(STAT + id)?;
             let flags = reader.short()?;
             let more = if flags & EXTENDED == 0 { 0 } else { reader.short()? };
             if version == 4 {
@@ -143,6 +196,8 @@ impl GitIndex {
             if names.split(|&byte| byte == b'/').any(is_outside) {
                 return Err(OUTSIDE);
             }
+            let flags_and_stage = (flags & !NAME_LENGTH, more);
+            each(&GitIndexEntry { mode: &stat[MODE], id: &stat[STAT..], flags: flags_and_stage, path: &path });
             if flags & ASSUMED != 0 || more & SKIPPED != 0 {
                 index.hides.insert(path.clone());
             }
@@ -250,6 +305,7 @@ mod tests {
         let ours = format!("# pack-refs with: peeled\n{ID} refs/attache/dlg_1\n{ID} refs/heads/main\n^{ID}\n");
         assert!(ok(&ours, &ours) && ok(&format!("{ID} refs/attache/dlg_1\n"), &ours));
         assert!(!ok(&format!("{ID} refs/heads/main\n"), &ours) && !ok(&ours, ""));
+        assert!(!ok(&format!("{ID} refs/replace/{ID}\n"), ""));
         assert!(!ok("nonsense", "") && !ok(&format!("{ID} ../x\n"), "") && !ok("zz refs/heads/x\n", ""));
     }
 }

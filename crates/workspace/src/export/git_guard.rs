@@ -73,7 +73,7 @@ pub(super) fn guarded(path: &[u8]) -> bool {
 }
 
 /// The `.git` above a path, and the names from there to the path. The last one may be a lock.
-pub(super) fn inside(path: &[u8]) -> Option<(&[u8], Vec<&[u8]>)> {
+pub(crate) fn inside(path: &[u8]) -> Option<(&[u8], Vec<&[u8]>)> {
     let mut start = 0;
     for name in path.split(|&byte| byte == b'/') {
         let end = start + name.len();
@@ -99,8 +99,8 @@ fn may_change(names: &[&[u8]]) -> bool {
     }
     let unlocked = last.strip_suffix(b".lock").unwrap_or(last);
     match names {
-        // Where the host keeps its own snapshots.
-        [b"refs", b"attache", ..] | [b"logs", b"refs", b"attache", ..] => false,
+        // Where the host keeps its own snapshots, and what git shows in place of other objects.
+        [b"refs", b"attache" | b"replace", ..] | [b"logs", b"refs", b"attache" | b"replace", ..] => false,
         [b"refs" | b"logs"] | [b"logs", b"HEAD" | b"refs"] => true,
         [b"refs", name @ ..] | [b"logs", b"refs", name @ ..] => {
             above.iter().skip(1).all(|name| is_ref_part(name)) && !name.is_empty() && is_ref_part(unlocked)
@@ -162,6 +162,12 @@ pub(super) fn trusted_git_file(path: &[u8]) -> Option<TrustedGitFile> {
 /// Whether this is what git on the host knows of the files in its folder.
 pub(crate) fn is_index(path: &[u8]) -> bool {
     trusted_git_file(path) == Some(TrustedGitFile::Index)
+}
+
+/// Whether without this, a new index could leave out what the old one says of files that the remote doesn't see. Another
+/// working tree can be removed as a whole.
+pub(super) fn is_own_index(path: &[u8]) -> bool {
+    is_index(path) && inside(path).is_some_and(|(_, names)| names.first() != Some(&&b"worktrees"[..]))
 }
 
 /// Whether this is in the store of a repository, which is append-only.

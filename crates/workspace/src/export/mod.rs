@@ -25,6 +25,7 @@ mod objects;
 mod originals;
 pub(crate) mod path;
 mod pattern;
+mod place;
 mod quota;
 mod refusal;
 pub(crate) mod root;
@@ -67,9 +68,11 @@ pub(crate) use self::{
     credentials::shows_credentials,
     file_lock::{FileLocks, LOCKED_RANGES, LockKind, LockRange},
     filter::ExportFilter,
-    git_guard::{is_index, is_object},
+    git::index_content,
+    git_guard::{inside, is_index, is_object},
     lease_record::{LeaseRecordEntry, OriginalFile, PathAfter, PathBefore, PathStamp},
     pattern::GlobPatterns,
+    place::Replacement,
 };
 use self::{
     connection::Connections,
@@ -89,6 +92,8 @@ pub struct ExportTerms {
     /// The remote's mount point. A link that the remote creates to a path below it becomes a link to the same path
     /// here.
     pub seen_at: Option<PathBuf>,
+    /// Of a copy: the folder that absolute links in it mean.
+    pub copy_of: Option<PathBuf>,
 }
 
 /// Which symbolic links a lease can create. The export never follows them, but programs on the host do.
@@ -161,6 +166,7 @@ impl ExportTerms {
             quota: LeaseQuota::default(),
             links: LinkPolicy::default(),
             seen_at: None,
+            copy_of: None,
         }
     }
 }
@@ -182,12 +188,14 @@ impl Export {
             AccessMode::Ro => None,
             AccessMode::Rw => Some(Mutex::new(before.open(dir, usage.originals_limit())?)),
         };
+        let dir = terms.copy_of.as_deref().unwrap_or(dir);
+        let here = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
         Ok(Self(Arc::new(ExportShared {
             root,
             filter,
             usage,
             links: terms.links,
-            here: dir.canonicalize().unwrap_or_else(|_| dir.to_owned()).into_os_string().into_vec(),
+            here: here.into_os_string().into_vec(),
             seen_at: terms.seen_at.map(|path| path.into_os_string().into_vec()),
             journal,
             revoked: AtomicBool::new(false),

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use attache_os::program;
 use attache_protocol::digest::hex;
 use aws_lc_rs::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 use rustix::{
@@ -184,7 +185,8 @@ fn index_pack(
     let format = if id == 32 { "sha256" } else { "sha1" };
     // Open already, and opened again by git under the name that it has there: nothing else can be read.
     let pack = fs::File::from(pack.reopen(OFlags::RDONLY)?);
-    let mut git = Command::new("git");
+    let mut git = Command::new(program::path("git"));
+    git.env("PATH", program::SYSTEM_PATH);
     git.args(["index-pack", "--rev-index", &format!("--object-format={format}"), "-o"]).arg(index).arg("/dev/fd/0");
     git.current_dir("/").env("GIT_CEILING_DIRECTORIES", "/").env("GIT_DIR", "/nonexistent");
     git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1").env_remove("GIT_CONFIG_COUNT");

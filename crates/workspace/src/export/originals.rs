@@ -117,6 +117,16 @@ impl OriginalsFolder {
         Ok(())
     }
 
+    /// After a revert: what is at these paths now is what was left there.
+    pub(crate) fn record_all_after(self, root: &ExportRoot, paths: impl Iterator<Item = Vec<u8>>) -> io::Result<()> {
+        let mut keeper = OriginalsStore::new(self.dir, OriginalsLimit::NONE)?;
+        for path in paths {
+            keeper.record_after(root, &path);
+        }
+        keeper.finish();
+        Ok(())
+    }
+
     fn prepare(dir: &Path, lent: &Path, limit: OriginalsLimit) -> io::Result<Option<OriginalsStore>> {
         // Checked before it is created, so that nothing is left behind inside the exported folder.
         let above = dir.ancestors().find(|above| above.exists()).unwrap_or(dir);

@@ -442,8 +442,11 @@ impl Filesystem for MountedFs {
                     Err(errno) => return reply.error(errno),
                 };
                 let mut state = shared.lock();
-                let Some(ino) = shared.learn_entry(&mut state, parent.0, &name, &answer) else {
-                    return reply.error(Errno::EIO);
+                let ino = shared.learn_entry(&mut state, parent.0, &name, &answer);
+                let Some(ino) = ino.filter(|_| state.tree.is_answer((parent.0, &name), &answer)) else {
+                    // Somebody on the host took the name from it. The kernel tries once more.
+                    shared.close_at_host(handle);
+                    return reply.error(Errno::ESTALE);
                 };
                 if flags.truncate {
                     state.tree.drop_content(ino);

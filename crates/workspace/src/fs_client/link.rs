@@ -380,7 +380,7 @@ pub(super) async fn run<U: LinkUser>(
             Err(failure) => {
                 if let Some(ready) = ready.take() {
                     let _ = ready.send(Err(match failure {
-                        LinkFailure::Passing(reason) => MountError::Sshfs(reason),
+                        LinkFailure::Passing(reason) => MountError::Unreachable(reason),
                         LinkFailure::Refused(reason) => MountError::Terms(reason),
                         LinkFailure::Final(error) => error,
                     }));

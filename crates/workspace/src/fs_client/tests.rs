@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     export::{FileKind, FileTime},
-    fs_wire::{FsAttributes, FsEntry, FsListing, FsTreeChange},
+    fs_wire::{FsAttributes, FsEntry, FsListing, FsReply, FsTreeChange},
 };
 
 fn attributes(kind: FileKind, inode: u64, version: u64) -> FsAttributes {
@@ -349,6 +349,29 @@ fn an_unconfirmed_change_is_newer_than_every_report() {
     tree.confirm_name((ROOT, b"old"), removal, 8, &mut out);
     assert_eq!(tree.look_up(ROOT, b"new", now), Lookup::Found(12));
     assert_eq!(tree.look_up(ROOT, b"old", now), Lookup::Free);
+}
+
+/// The kernel would keep the name of the file that the answer is about.
+#[test]
+fn an_answer_that_a_report_overtook_says_nothing_of_the_name() {
+    let now = Instant::now();
+    let mut tree = tree();
+    tree.apply_listing(&listing("", 99, 1, &[("old", file(10, 1))]), now).unwrap();
+    let mut out = Vec::new();
+    let answer = |entry: &FsEntry| FsReply { entry: Some(entry.clone()), ..FsReply::EMPTY };
+    // A new file is moved on the host, and the reports come before the answer.
+    tree.apply_change(&change_of("new", 8, None), now);
+    tree.apply_change(&change_of("moved", 9, Some(file(11, 1))), now);
+    assert_eq!(tree.apply_entry(ROOT, b"new", 7, &file(11, 1), now, &mut out), None);
+    assert!(!tree.is_answer((ROOT, b"new"), &answer(&file(11, 1))));
+    assert!(tree.is_answer((ROOT, b"moved"), &answer(&file(11, 1))));
+    // A file that is moved here is replaced on the host. The answer already describes the other one.
+    let change = tree.begin_change();
+    tree.rename_locally((ROOT, b"old"), (ROOT, b"new"), change, &mut out);
+    tree.apply_change(&change_of("new", 10, Some(file(12, 1))), now);
+    tree.confirm(10, change, (11, Some(file(12, 1).attributes)), &mut out);
+    assert!(!tree.is_answer((ROOT, b"new"), &answer(&file(12, 1))));
+    assert_eq!(tree.node(10).unwrap().attributes.inode, 10);
 }
 
 fn change_of(name: &str, stamp: u64, entry: Option<FsEntry>) -> FsTreeChange {

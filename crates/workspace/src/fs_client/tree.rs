@@ -15,7 +15,7 @@ use std::{
 
 use crate::{
     export::FileKind,
-    fs_wire::{FsAttributes, FsEntry, FsListing, FsTreeChange, Stamp},
+    fs_wire::{FsAttributes, FsEntry, FsListing, FsReply, FsTreeChange, Stamp},
 };
 
 /// The kernel's number for the shared folder.
@@ -239,6 +239,14 @@ impl Tree {
         entries.filter_map(|(name, (_, ino))| Some((Name::clone(name), (*ino)?))).collect()
     }
 
+    /// Whether a name is known to be that of what the host found there, if it looked.
+    pub(super) fn is_answer(&self, (folder, name): (u64, &[u8]), answer: &FsReply) -> bool {
+        let Some(FsEntry { attributes, .. }) = &answer.entry else { return true };
+        let known = self.nodes.get(&folder).and_then(|node| node.folder.as_ref()?.entries.get(name)?.1);
+        known == Some(self.number(attributes.inode))
+            && known.and_then(|ino| self.node(ino)).is_some_and(|node| node.attributes.kind == attributes.kind)
+    }
+
     /// The folder above, for `..`.
     pub(super) fn above(&self, ino: u64) -> u64 {
         self.nodes.get(&ino).and_then(|node| node.names.first()).map_or(ROOT, |(folder, _)| *folder)
@@ -323,7 +331,8 @@ impl Tree {
         out
     }
 
-    /// A name that this mount created, moved or asked about. Returns the node.
+    /// A name that this mount created, moved or asked about. Returns the node that has it now, which is another one, or
+    /// none, if something newer was reported.
     pub(super) fn apply_entry(
         &mut self,
         folder: u64,
@@ -337,7 +346,7 @@ impl Tree {
         let watched = known.is_some_and(|folder| folder.validity == Validity::Watched);
         let validity = if watched { Validity::Watched } else { Validity::Until(now + UNWATCHED) };
         self.put(folder, name, stamp, entry, validity, Origin::Own, out);
-        Some(self.number(entry.attributes.inode)).filter(|ino| self.nodes.contains_key(ino))
+        self.nodes.get(&folder)?.folder.as_ref()?.entries.get(name)?.1
     }
 
     /// A name that this mount removed or moved away.

@@ -427,7 +427,7 @@ impl FsState {
         self.tree.confirm(ino, change, reported, out);
     }
 
-    /// Changes of names were carried out, or failed. The last folder is the one that the host reports.
+    /// Changes of names were carried out, or failed. The last name and its folder are what the host reports.
     fn confirm_names(
         &mut self,
         names: &[(u64, &[u8])],
@@ -435,10 +435,12 @@ impl FsState {
         answer: Outcome<'_>,
         out: &mut Vec<Invalidation>,
     ) {
-        for &place in names {
+        for (index, &place) in names.iter().enumerate() {
+            // Somebody on the host may have replaced it since.
+            let is_same = |answer: &FsReply| index + 1 < names.len() || self.tree.is_answer(place, answer);
             match answer {
-                Ok(answer) => self.tree.confirm_name(place, change, answer.stamp, out),
-                Err(_) => self.tree.doubt_name(place, change, out),
+                Ok(answer) if is_same(answer) => self.tree.confirm_name(place, change, answer.stamp, out),
+                _ => self.tree.doubt_name(place, change, out),
             }
         }
         let Some((folder, _)) = names.last() else { return };

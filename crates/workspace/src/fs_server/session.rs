@@ -258,15 +258,16 @@ impl FsSession {
     ) -> Result<FsReply, ExportRefusal> {
         let before = self.host.stamp();
         remove()?;
-        let stamp = self.stamp_of_free_name(path, before);
+        let stamp = self.stamp_of_name(path, None, before);
         Ok(FsReply { stamp, folder: self.host.attributes(parent(path)).ok(), ..NOTHING })
     }
 
-    /// When a name was found free after a change. If somebody has taken it again, what is reported about that counts more: the
-    /// stamp is then the one from before the change.
-    fn stamp_of_free_name(&self, path: &[u8], before: Stamp) -> Stamp {
+    /// When a name was found to be what a change made of it: free, or the file with this number. If somebody has changed it
+    /// again, what is reported about that counts more: the stamp is then the one from before the change.
+    fn stamp_of_name(&self, path: &[u8], inode: Option<u64>, before: Stamp) -> Stamp {
         let stamp = self.host.stamp();
-        if self.host.attributes(path).is_ok() { before } else { stamp }
+        let found = self.host.attributes(path).ok().map(|found| found.inode);
+        if found == inode { stamp } else { before }
     }
 
     fn open(
@@ -290,8 +291,11 @@ impl FsSession {
             },
             mode: flags.create.then_some(mode & 0o7777),
         };
+        let before = self.host.stamp();
         let file = self.host.export.open_file(path, &how)?.of(self.connection);
-        let stamp = self.host.stamp();
+        // It is looked at through its handle, which doesn't say whether it still has its name.
+        let inode = self.host.describe(&file.attributes()?).inode;
+        let stamp = self.stamp_of_name(path, Some(inode), before);
         let attributes = self.host.describe(&file.attributes()?);
         let folder = if flags.create { self.host.attributes(parent(path)).ok() } else { None };
         open.insert(handle, (file, room));
@@ -394,7 +398,7 @@ impl FsSession {
         // No event about it is interpreted before the paths of watched folders are right again.
         self.host.export.rename(from, to, replace)?;
         watched.moved(from, to);
-        let stamp = self.stamp_of_free_name(from, before);
+        let stamp = self.stamp_of_name(from, None, before);
         let reply = self.about(to, true)?;
         Ok(FsReply { stamp, from_folder: self.host.attributes(parent(from)).ok(), ..reply })
     }

@@ -1,15 +1,18 @@
-//! Hostile requests against one session, while folders and files are swapped for links to the outside: nothing outside is
-//! ever changed, listed, read or described, and neither is any secret inside.
+//! One session against a host that changes the same files at the same time: with hostile requests, while folders and files
+//! are swapped for links to the outside, nothing outside is ever changed, listed, read or described, and neither is any
+//! secret inside. And a change of the host's is never outranked by an older answer.
 
 use std::{
     fs,
-    os::unix::fs::symlink,
-    path::Path,
+    os::unix::fs::{MetadataExt as _, symlink},
+    path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
+        mpsc,
     },
     thread,
+    time::Duration,
 };
 
 use attache_protocol::wire::awcp::AccessMode;
@@ -18,7 +21,10 @@ use tokio::sync::Semaphore;
 
 use super::{host::FsHost, outbox::FsOutbox, session::FsSession};
 use crate::{
-    export::{AttributeChange, Export, ExportTerms, FileTime, LeaseQuota, LinkPolicy, NoExportAudit, OriginalsFolder},
+    export::{
+        AttributeChange, Export, ExportAudit, ExportAuditEntry, ExportOperation, ExportTerms, FileTime, LeaseQuota,
+        LinkPolicy, NoExportAudit, OriginalsFolder,
+    },
     fs_wire::{FrameBuffer, FsEvent, FsOpenFlags, FsRequest, FsVersion, VERSION},
 };
 
@@ -227,6 +233,85 @@ fn swap(all: &Path, stop: &AtomicBool) {
                 }
                 let _ = renameat_with(CWD, &new, CWD, &here, RenameFlags::NOREPLACE);
             }
+        }
+    }
+}
+
+/// Once a file is open, and before that is answered: renames something on the host, and waits until that is reported.
+struct Overtaking {
+    from: PathBuf,
+    to: PathBuf,
+    reported: Mutex<mpsc::Receiver<()>>,
+}
+
+impl ExportAudit for Overtaking {
+    fn record(&self, line: &ExportAuditEntry<'_>) {
+        if matches!(line.op, ExportOperation::Open | ExportOperation::Create) {
+            fs::rename(&self.from, &self.to).unwrap();
+            self.reported.lock().unwrap().recv_timeout(Duration::from_secs(60)).unwrap();
+        }
+    }
+}
+
+/// Nothing else is reported about the name, so the client would show the file forever.
+#[test]
+fn a_file_that_lost_its_name_while_it_was_opened_does_not_have_it() {
+    for (exists, from, to) in
+        [(false, "saved", "other"), (false, "new", "saved"), (true, "saved", "other"), (true, "new", "saved")]
+    {
+        let all = tempfile::tempdir().unwrap();
+        let lent = all.path().join("lent");
+        fs::create_dir(&lent).unwrap();
+        fs::write(lent.join("new"), "").unwrap();
+        if exists {
+            fs::write(lent.join("saved"), "").unwrap();
+        }
+        let new = fs::metadata(lent.join("new")).unwrap().ino();
+        let expected = (to == "saved").then_some(new);
+        let (report, reported) = mpsc::channel();
+        let audit = Overtaking { from: lent.join(from), to: lent.join(to), reported: Mutex::new(reported) };
+        let before = OriginalsFolder::in_folder(all.path().join("before"));
+        let export = Export::open(&lent, ExportTerms::new(AccessMode::Rw), before, Arc::new(audit)).unwrap();
+        let host = Arc::new(FsHost::new(Arc::new(export), FsOutbox::default()));
+        let mut session =
+            FsSession::new(Arc::clone(&host), "loc".to_owned(), Arc::new(Semaphore::new(64)), Arc::default());
+        let hello = FsRequest::Hello { version: VERSION, locator: b"loc", push_bytes: 0, push_file: 0, mount: 1 };
+        session.carry_out(&hello.write()[4..]).unwrap();
+        let (listed, is_listed) = mpsc::channel();
+        let sending = Arc::clone(&host);
+        let sent = thread::spawn(move || {
+            let mut frames = FrameBuffer::default();
+            let mut newest = (0, None);
+            while let Some(batch) = sending.outbox.next_batch() {
+                frames.extend(&batch);
+                while let Some(frame) = frames.next().unwrap() {
+                    let (stamp, entry) = match FsEvent::read(frame).unwrap() {
+                        FsEvent::TreeComplete => {
+                            listed.send(()).unwrap();
+                            continue;
+                        }
+                        FsEvent::Changed(change) if change.name == b"saved" => (change.stamp, change.entry),
+                        FsEvent::Done(reply) => (reply.stamp, reply.entry),
+                        _ => continue,
+                    };
+                    let inode = entry.map(|entry| entry.attributes.inode);
+                    newest = newest.max((stamp, inode));
+                    if inode == expected {
+                        let _ = report.send(());
+                    }
+                }
+            }
+            newest
+        });
+        is_listed.recv().unwrap();
+        let flags = FsOpenFlags { write: true, create: true, truncate: true, ..FsOpenFlags::default() };
+        let open = FsRequest::Open { id: 7, handle: 1, path: b"saved", flags, mode: 0o644 };
+        session.carry_out(&open.write()[4..]).unwrap();
+        host.end();
+        let (_, inode) = sent.join().unwrap();
+        assert_eq!(inode, expected, "{from} was renamed to {to}, and the file existed: {exists}");
+        for thread in session.finish() {
+            thread.join().unwrap();
         }
     }
 }

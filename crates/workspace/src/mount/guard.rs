@@ -103,14 +103,22 @@ fn guard(
     let ends = Instant::now() + request.lasts;
     let mut guarded = GuardedMount::start(at, request)?;
     if let Err(error) = guarded.wait_until_mounted(stop, ends) {
-        guarded.end();
+        guarded.end(Duration::ZERO);
         return Err(error);
     }
     sshfs::read_ahead(&at.mount_point());
     send(output, &GuardReport::Mounted { underneath });
-    let why = guarded.watch(stop, ends);
+    let mut why = guarded.watch(stop, ends);
     let outages = guarded.outages();
-    let mut lost = guarded.end();
+    // It gives up by itself if it gets nowhere.
+    let flush = if guarded.process.is_copy() { ends.saturating_duration_since(Instant::now()) } else { Duration::ZERO };
+    let (mut lost, is_settled) = guarded.end(flush);
+    if why == UnmountReason::Asked && !is_settled {
+        why = UnmountReason::Died;
+        if lost.is_empty() {
+            lost.push(LostChange::unknown());
+        }
+    }
     if why == UnmountReason::Died {
         lost.extend(GuardedMount::replay(at, request));
     }
@@ -169,7 +177,7 @@ impl GuardedMount {
                     return Err(MountError::Sshfs(format!("the host doesn't show the folder: {error}")));
                 }
                 Err(RecvTimeoutError::Timeout) if since.elapsed() < ANSWER_TIMEOUT => is_wanted(Duration::ZERO)?,
-                Err(_) => return Err(MountError::Sshfs("the host does not answer".to_owned())),
+                Err(_) => return Err(MountError::Unreachable("the host does not answer".to_owned())),
             }
         }
     }
@@ -203,14 +211,14 @@ impl GuardedMount {
     }
 
     /// Unmounts, and ends the process. Programs that still have files open there get errors from now on. Returns what
-    /// was acknowledged to them and didn't reach the host.
-    fn end(mut self) -> Vec<LostChange> {
+    /// was acknowledged to them and didn't reach the host, and whether that is known. `more` is time to send what is left.
+    fn end(mut self, more: Duration) -> (Vec<LostChange>, bool) {
         let mount_point = self.at.mount_point();
         if is_mounted(&mount_point) {
             sshfs::detach(&mount_point);
         }
         drop(self.process.child.stdin.take());
-        if !self.ends_within(self.process.exit_timeout()) {
+        if !self.ends_within(self.process.exit_timeout().saturating_add(more)) {
             // Asked gracefully first, because it takes its ssh along.
             if let Some(pid) = i32::try_from(self.process.child.id()).ok().and_then(Pid::from_raw) {
                 let _ = kill_process(pid, Signal::TERM);
@@ -226,7 +234,8 @@ impl GuardedMount {
         if self.process.is_copy() {
             copied::close(&mount_point);
         }
-        self.process.lost(&self.output.within(EXIT_TIMEOUT))
+        let output = self.output.within(EXIT_TIMEOUT);
+        (self.process.lost(&output), self.process.is_settled(&output))
     }
 
     /// Sends what the killed process had acknowledged. Returns what didn't reach the host.
@@ -236,7 +245,7 @@ impl GuardedMount {
         let output = MountOutput::of(process.child.stderr.take());
         let at = at.clone();
         let replay = Self { at, underneath: FilesystemId::NONE, process, output };
-        replay.end()
+        replay.end(Duration::ZERO).0
     }
 
     fn ends_within(&mut self, time: Duration) -> bool {

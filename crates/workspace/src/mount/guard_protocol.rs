@@ -76,6 +76,14 @@ pub struct LostChange {
     pub reason: String,
 }
 
+impl LostChange {
+    /// Nobody could say it: the process that knew was ended.
+    pub(super) fn unknown() -> Self {
+        let reason = "the process that sends changes was ended, so it isn't known what is missing";
+        Self { path: ".".to_owned(), reason: reason.to_owned() }
+    }
+}
+
 /// [`MountError`] on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -83,6 +91,7 @@ pub(super) enum MountFailureKind {
     Missing,
     KeyRefused,
     OtherHost,
+    Unreachable,
     Unprotected,
     Terms,
     Sshfs,
@@ -157,6 +166,7 @@ impl GuardReport {
             MountError::Missing(missing) => (MountFailureKind::Missing, missing.what.to_owned()),
             MountError::KeyRefused(message) => (MountFailureKind::KeyRefused, message.clone()),
             MountError::OtherHost(message) => (MountFailureKind::OtherHost, message.clone()),
+            MountError::Unreachable(message) => (MountFailureKind::Unreachable, message.clone()),
             MountError::Unprotected(message) => (MountFailureKind::Unprotected, message.clone()),
             MountError::Terms(message) => (MountFailureKind::Terms, message.clone()),
             MountError::Sshfs(message) => (MountFailureKind::Sshfs, message.clone()),
@@ -177,6 +187,7 @@ impl MountFailureKind {
             },
             Self::KeyRefused => MountError::KeyRefused(message),
             Self::OtherHost => MountError::OtherHost(message),
+            Self::Unreachable => MountError::Unreachable(message),
             Self::Unprotected => MountError::Unprotected(message),
             Self::Terms => MountError::Terms(message),
             Self::Sshfs => MountError::Sshfs(message),

@@ -72,6 +72,9 @@ pub enum MountError {
     KeyRefused(String),
     #[error("the host's key doesn't match the one in START; nothing was sent to it ({0})")]
     OtherHost(String),
+    /// Nothing there speaks SSH as a host does.
+    #[error("the folder could not be mounted: {0}")]
+    Unreachable(String),
     #[error("can't write-protect the mount point: {0}")]
     Unprotected(String),
     #[error("{0}")]
@@ -90,7 +93,9 @@ impl MountError {
             Self::Missing(_) => AwcpErrorCode::DepMissing,
             Self::KeyRefused(_) => AwcpErrorCode::AuthFailed,
             Self::Unprotected(_) => AwcpErrorCode::MountpointDenied,
-            Self::OtherHost(_) | Self::Terms(_) | Self::Sshfs(_) | Self::Guard(_) => AwcpErrorCode::MountFailed,
+            Self::OtherHost(_) | Self::Unreachable(_) | Self::Terms(_) | Self::Sshfs(_) | Self::Guard(_) => {
+                AwcpErrorCode::MountFailed
+            }
         }
     }
 

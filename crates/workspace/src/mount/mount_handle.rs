@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
     process::Stdio,
     sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::{
@@ -17,7 +17,7 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    LostChange, MountError, MountPoint, MountPointProtection, MountRequest, UnmountReason,
+    LostChange, MountError, MountPoint, MountPointProtection, MountRequest, MountTransport, UnmountReason,
     attache_fs::FLUSH_TIMEOUT,
     guard_protocol::{GuardOrder, GuardReport},
 };
@@ -38,6 +38,8 @@ pub struct MountHandle {
     ended: watch::Receiver<MountState>,
     _listener: AbortOnDropHandle<()>,
     guard: Child,
+    /// How long the end can take, up to this time: a copy is sent as long as there is progress.
+    flush_until: Option<Instant>,
     /// Its lock shows that the mount point is still in use.
     place: MountPoint,
 }
@@ -72,6 +74,8 @@ pub async fn mount(
     mounting: MountRequest,
 ) -> Result<MountHandle, MountError> {
     let patience = mounting.transport.mount_timeout() + MOUNT_MARGIN;
+    let is_copy = mounting.transport == MountTransport::Sync;
+    let flush_until = Instant::now().checked_add(mounting.lasts).filter(|_| is_copy);
     let order = GuardOrder::new(&place.at, mounting).write().map_err(|error| MountError::Guard(error.to_string()))?;
     let mut command = Command::new(&guard.program);
     command.args(&guard.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -107,7 +111,8 @@ pub async fn mount(
     let (sender, ended) = watch::channel(MountState::Mounted);
     let listener = AbortOnDropHandle::new(tokio::spawn(listen(lines, sender)));
     let mount_point = place.mount_point();
-    Ok(MountHandle { mount_point, underneath, input: Some(input), ended, _listener: listener, guard: child, place })
+    let input = Some(input);
+    Ok(MountHandle { mount_point, underneath, input, ended, _listener: listener, guard: child, flush_until, place })
 }
 
 // === impl MountHandle ===
@@ -152,9 +157,10 @@ impl MountHandle {
     pub async fn unmount(mut self) -> MountSummary {
         drop(self.input.take());
         let removed = self.ended.wait_for(|state| matches!(state, MountState::Removed(_)));
-        let end = match timeout(UNMOUNT_TIMEOUT, removed).await {
+        let flush = self.flush_until.map(|until| until.saturating_duration_since(Instant::now()));
+        let end = match timeout(UNMOUNT_TIMEOUT.saturating_add(flush.unwrap_or_default()), removed).await {
             Ok(Ok(state)) => state.end(),
-            _ => MountSummary::UNGUARDED,
+            _ => MountSummary::unguarded(),
         };
         wait_for_guard(&mut self.guard, &self.mount_point).await;
         if end.why == UnmountReason::Unguarded {
@@ -178,7 +184,9 @@ impl MountState {
 // === impl MountSummary ===
 
 impl MountSummary {
-    const UNGUARDED: Self = Self { why: UnmountReason::Unguarded, outages: 0, lost: Vec::new() };
+    fn unguarded() -> Self {
+        Self { why: UnmountReason::Unguarded, outages: 0, lost: vec![LostChange::unknown()] }
+    }
 }
 
 /// Waits for the guard to exit, which follows the end of its input.
@@ -201,7 +209,7 @@ async fn listen(mut lines: Lines<BufReader<ChildStdout>>, state: watch::Sender<M
     }
     state.send_modify(|state| {
         if *state == MountState::Mounted {
-            *state = MountState::Unmounted(MountSummary::UNGUARDED);
+            *state = MountState::Unmounted(MountSummary::unguarded());
         }
     });
 }

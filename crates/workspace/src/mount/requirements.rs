@@ -1,11 +1,8 @@
 //! What mounting needs on this machine, and which packages provide it.
 
-use std::{
-    fmt, fs,
-    path::{Path, PathBuf},
-};
+use std::{fmt, fs};
 
-use attache_os::mounts;
+use attache_os::{mounts, program};
 
 /// A missing program or device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,8 +13,6 @@ pub struct MissingProgram {
     pub package: &'static str,
 }
 
-/// The only folders searched for programs: a person's `PATH` must not decide what mounts.
-pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 pub(super) const SSHFS: &str = "sshfs";
 pub(super) const FUSERMOUNT: &str = "fusermount3";
 pub(super) const SETPRIV: &str = "setpriv";
@@ -38,7 +33,8 @@ pub fn missing() -> Vec<MissingProgram> {
     if !mounts::CAN_MOUNT {
         return vec![LINUX];
     }
-    let mut missing: Vec<MissingProgram> = PROGRAMS.into_iter().filter(|need| program(need.what).is_none()).collect();
+    let mut missing: Vec<MissingProgram> =
+        PROGRAMS.into_iter().filter(|need| program::find(need.what).is_none()).collect();
     let device = MissingProgram { what: DEVICE, package: "fuse3" };
     if fs::OpenOptions::new().read(true).write(true).open(DEVICE).is_err() {
         missing.push(device);
@@ -57,12 +53,7 @@ pub(super) fn missing_for_fuse() -> Vec<MissingProgram> {
 
 /// Git, if it is missing. Mounting doesn't need it, but the work in a folder may.
 pub fn missing_git() -> Option<MissingProgram> {
-    program("git").is_none().then_some(MissingProgram { what: "git", package: "git" })
-}
-
-/// The path of a program.
-pub(super) fn program(name: &str) -> Option<PathBuf> {
-    PATH.split(':').map(|folder| Path::new(folder).join(name)).find(|path| path.is_file())
+    program::find("git").is_none().then_some(MissingProgram { what: "git", package: "git" })
 }
 
 // === impl MissingProgram ===

@@ -140,7 +140,7 @@ fn adopted_ssh(stream: &tokio::net::UnixStream) -> Option<Pid> {
     let peer = stream.peer_cred().ok()?.pid().and_then(Pid::from_raw)?;
     let is_ours = || {
         let (parent, exe) = machine::parent_and_program(peer)?;
-        let is_ssh = super::requirements::program(SSH).and_then(|ssh| ssh.canonicalize().ok()) == Some(exe);
+        let is_ssh = attache_os::program::find(SSH).and_then(|ssh| ssh.canonicalize().ok()) == Some(exe);
         (is_ssh && parent == std::process::id()).then_some(peer)
     };
     let since = Instant::now();

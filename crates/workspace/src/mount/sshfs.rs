@@ -31,7 +31,7 @@ const MAX_KEY: usize = 16 << 10;
 pub(super) fn start(at: &MountPointPath, request: &MountRequest, agent: &Path) -> Result<Child, MountError> {
     let program = |name: &'static str| {
         let missing = || requirements::missing().into_iter().find(|missing| missing.what == name);
-        requirements::program(name).ok_or_else(|| match missing() {
+        attache_os::program::find(name).ok_or_else(|| match missing() {
             Some(missing) => MountError::Missing(missing),
             None => MountError::Sshfs(format!("`{name}` is not in the program folders")),
         })
@@ -60,7 +60,7 @@ pub(super) fn start(at: &MountPointPath, request: &MountRequest, agent: &Path) -
     // If the guard is killed, sshfs unmounts itself.
     command.args(["--pdeathsig", "TERM", "--"]).arg(sshfs).arg("-f").arg(option).args(["-o", &options]);
     command.arg(format!("{ALIAS}:/{}", request.locator.trim_start_matches('/'))).arg(at.mount_point());
-    command.env_clear().env("PATH", requirements::PATH).env("LC_ALL", "C").current_dir("/");
+    command.env_clear().env("PATH", attache_os::program::SYSTEM_PATH).env("LC_ALL", "C").current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command.spawn().map_err(|error| MountError::Sshfs(error.to_string()))
 }
@@ -68,8 +68,12 @@ pub(super) fn start(at: &MountPointPath, request: &MountRequest, agent: &Path) -
 /// Some builds of sshfs refuse to read links with `..`, such as those in `node_modules/.bin`, unless told otherwise.
 /// Any link to another folder of the tree contains a `..`, however it is written, so the check must be turned off.
 fn rejects_links(sshfs: &Path) -> bool {
-    let output =
-        Command::new(sshfs).arg("--help").env_clear().env("PATH", requirements::PATH).stdin(Stdio::null()).output();
+    let output = Command::new(sshfs)
+        .arg("--help")
+        .env_clear()
+        .env("PATH", attache_os::program::SYSTEM_PATH)
+        .stdin(Stdio::null())
+        .output();
     output.is_ok_and(|output| {
         let text = [output.stdout, output.stderr].concat();
         text.windows(19).any(|window| window == b"no_contain_symlinks")
@@ -183,6 +187,8 @@ pub(super) fn explain(output: &str) -> MountError {
         MountError::OtherHost(last)
     } else if output.contains("Permission denied (") || output.contains("Too many authentication failures") {
         MountError::KeyRefused(last)
+    } else if !last.contains("No such file") && !last.starts_with("fuse") && !last.contains("fusermount") {
+        MountError::Unreachable(last)
     } else {
         MountError::Sshfs(last)
     }
@@ -201,9 +207,9 @@ pub(super) fn detach_mount(mount_point: &Path) {
 }
 
 fn fusermount(options: &[&str], mount_point: &Path) -> bool {
-    let Some(program) = requirements::program(requirements::FUSERMOUNT) else { return false };
+    let Some(program) = attache_os::program::find(requirements::FUSERMOUNT) else { return false };
     let mut command = Command::new(program);
-    command.args(options).arg("--").arg(mount_point).env_clear().env("PATH", requirements::PATH);
+    command.args(options).arg("--").arg(mount_point).env_clear().env("PATH", attache_os::program::SYSTEM_PATH);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let Ok(mut child) = command.spawn() else { return false };
     let since = Instant::now();
@@ -321,8 +327,8 @@ mod tests {
         for (output, expected) in [
             (refused, MountError::KeyRefused(refused.to_owned())),
             (other, MountError::OtherHost("Host key verification failed.".to_owned())),
-            (away, MountError::Sshfs(away.to_owned())),
-            ("", MountError::Sshfs("sshfs exited without a message".to_owned())),
+            (away, MountError::Unreachable(away.to_owned())),
+            ("", MountError::Unreachable("sshfs exited without a message".to_owned())),
         ] {
             for pipe in ["read: Connection reset by peer", "write: Broken pipe"] {
                 assert_eq!(explain(&format!("{output}\r\n{pipe}\n")), expected);

@@ -139,7 +139,10 @@ fn start_client(role: GuardRole, at: &MountPointPath, request: &MountRequest) ->
         .map_err(|error| MountError::Guard(error.to_string()))?;
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     // Only known folders are searched for the program that mounts.
-    command.args(std::env::args_os().skip(1)).env("PATH", requirements::PATH).env_remove("FUSERMOUNT_PATH");
+    command
+        .args(std::env::args_os().skip(1))
+        .env("PATH", attache_os::program::SYSTEM_PATH)
+        .env_remove("FUSERMOUNT_PATH");
     command.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(failed)?;
     if let Some(input) = &mut child.stdin {
@@ -209,6 +212,11 @@ impl MountProcess {
     pub(super) fn lost(&self, output: &str) -> Vec<LostChange> {
         let named = output.lines().filter_map(|line| line.strip_prefix(attache_fs::LOST));
         named.filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// Whether it said that the host has everything, or named what it hasn't. Only a copy can end otherwise unnoticed.
+    pub(super) fn is_settled(&self, output: &str) -> bool {
+        !self.is_copy() || output.lines().any(|line| line == sync::SETTLED)
     }
 
     /// How long it may take to exit once nothing is mounted: it may still have something to send.

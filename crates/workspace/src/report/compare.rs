@@ -16,15 +16,15 @@ use crate::export::{
 
 /// A changed path. It holds no file open, because there may be more of them than open files allowed.
 #[derive(Debug)]
-pub(super) struct PathDifference<'a> {
-    pub(super) path: &'a [u8],
-    pub(super) entry: &'a LeaseRecordEntry,
-    pub(super) now: PathNow,
-    pub(super) change: FileChangeKind,
+pub(crate) struct PathDifference<'a> {
+    pub(crate) path: &'a [u8],
+    pub(crate) entry: &'a LeaseRecordEntry,
+    pub(crate) now: PathNow,
+    pub(crate) change: FileChangeKind,
 }
 
 #[derive(Debug)]
-pub(super) enum PathNow {
+pub(crate) enum PathNow {
     Absent,
     Is(FileAttributes),
     /// It can't be read, for example below a folder that the remote closed.
@@ -44,7 +44,7 @@ impl PathDifference<'_> {
 }
 
 /// Everything that differs, in order of paths. A folder is omitted if something below it says as much.
-pub(super) fn differences<'a>(root: &ExportRoot, record: &'a LeaseRecord) -> Vec<PathDifference<'a>> {
+pub(crate) fn differences<'a>(root: &ExportRoot, record: &'a LeaseRecord) -> Vec<PathDifference<'a>> {
     let mut found: Vec<PathDifference<'a>> = Vec::new();
     // Backwards, so that what is below a folder is known before the folder.
     for (path, entry) in record.entries.iter().rev().filter(|(path, entry)| is_change(path, entry)) {
@@ -65,13 +65,13 @@ pub(super) fn differences<'a>(root: &ExportRoot, record: &'a LeaseRecord) -> Vec
 
 /// Whether an entry is a change that is shown and reverted. Objects that the lease added to a repository aren't one by
 /// themselves: what refers to them is. They stay after a revert, because the owner may have built on them meanwhile.
-pub(super) fn is_change(path: &[u8], entry: &LeaseRecordEntry) -> bool {
+pub(crate) fn is_change(path: &[u8], entry: &LeaseRecordEntry) -> bool {
     let is_added_object = matches!(entry.was, PathBefore::Absent) && is_object(path);
     !entry.was.is_times_only() && !is_added_object
 }
 
 /// How one path differs, if it does.
-pub(super) fn difference<'a>(
+pub(crate) fn difference<'a>(
     root: &ExportRoot,
     record: &LeaseRecord,
     path: &'a [u8],
@@ -155,7 +155,7 @@ fn fill(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 /// The original's bytes.
-pub(super) fn open_original(record: &LeaseRecord, file: &OriginalFile) -> io::Result<File> {
+pub(crate) fn open_original(record: &LeaseRecord, file: &OriginalFile) -> io::Result<File> {
     File::open(record.before.join(file.kept.to_string()))
 }
 

@@ -4,21 +4,28 @@
 //! The user's index, branches and files are not touched, except by [`GitRepository::init`] and
 //! [`GitRepository::commit`], which the owner opts in to.
 
+mod child;
+mod plain;
 mod private;
+pub mod worktree;
 
 use std::{
     collections::HashSet,
     ffi::{OsStr, OsString},
     fs, io,
-    io::Write as _,
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
+    time::Duration,
 };
 
+use attache_os::{program, small_file};
 use attache_protocol::{DelegationId, Timestamp};
 
-use self::private::PrivateRepository;
+use self::{
+    child::{output, run},
+    private::PrivateRepository,
+};
 use crate::export::{ExportError, ExportFilter, ExportPatterns, show, shows_credentials};
 
 /// The repository that contains a delegated folder. Git is told where it is and looks for no other, whatever a lease
@@ -48,8 +55,15 @@ pub struct GitSnapshot<'a> {
 pub enum Error {
     #[error("can't start git ({0}); install it (apt install git), or turn off [delegator.git]")]
     Missing(io::Error),
-    #[error("git {what} failed: {said}")]
-    Failed { what: String, said: String },
+    /// Without what git printed: a run can lead it to any file of this user, whose lines it would then print.
+    #[error("git {0} failed; `git fsck` in the repository may show why")]
+    Failed(String),
+    #[error("git {what} didn't end within {} s, so it was stopped", .limit.as_secs())]
+    TimedOut { what: String, limit: Duration },
+    #[error("{} is a link or a special file, so git isn't started; remove it or put a plain file there", .0.display())]
+    NotPlain(PathBuf),
+    #[error("a linked worktree whose refs are stored as reftable is not supported")]
+    LinkedReftable,
     #[error("no branch is checked out in {0}; check one out (git switch <branch>), then commit by hand")]
     NoBranch(PathBuf),
     #[error("a merge or cherry-pick is in progress in {0}; finish it, then commit by hand")]
@@ -102,6 +116,8 @@ const QUIET: &[&str] = &[
     "gc.auto=0",
     "maintenance.auto=false",
     "advice.graftFileDeprecated=false",
+    // A log can be a link to any file, and git would write to that.
+    "core.logAllRefUpdates=false",
     // A folder that is a repository only by its content, not by its name, doesn't count.
     "safe.bareRepository=explicit",
 ];
@@ -114,7 +130,7 @@ impl GitRepository {
         // One at a time, because a path can contain newlines.
         let ask = |what: &str| -> Result<Option<Vec<u8>>, Error> {
             let mut git = command(dir, GitConfigScope::Repository);
-            let output = git.args(["rev-parse", what]).output().map_err(Error::Missing)?;
+            let output = output("rev-parse", git.args(["rev-parse", what]), None)?;
             Ok(output.status.success().then(|| line(output.stdout)))
         };
         let Some(top) = ask("--show-toplevel")? else { return Ok(None) };
@@ -147,6 +163,7 @@ impl GitRepository {
     /// repository's filters.
     pub fn snapshot(&self, snapshot: &GitSnapshot<'_>) -> Result<String, Error> {
         let reference = format!("refs/attache/{}", snapshot.delegation);
+        plain::check_path(&private::common_dir(&self.git_dir)?, Path::new(&reference))?;
         let private = PrivateRepository::create(self, snapshot.scratch)?;
         let tree = self.tree(&private, snapshot.rules)?;
         let parent = match resolve(&private, &reference, "commit")? {
@@ -168,7 +185,7 @@ impl GitRepository {
         now: Timestamp,
     ) -> Result<Option<String>, Error> {
         let private = PrivateRepository::create(self, scratch)?;
-        let branch = private.git().args(["symbolic-ref", "--quiet", "HEAD"]).output().map_err(Error::Missing)?;
+        let branch = output("symbolic-ref", private.git().args(["symbolic-ref", "--quiet", "HEAD"]), None)?;
         if !branch.status.success() {
             return Err(Error::NoBranch(self.top.clone()));
         }
@@ -192,7 +209,9 @@ impl GitRepository {
         let commit = commit_tree(&private, &tree, head.as_deref(), message, now)?;
         let expected = head.unwrap_or_else(|| "0".repeat(commit.len()));
         let reason = format!("commit: {}", message.lines().next().unwrap_or_default());
+        private.write_logs(&self.git_dir, &text(&branch.stdout))?;
         let mut update = private.git();
+        update.args(["-c", "core.logAllRefUpdates=true"]);
         signed(update.args(["update-ref", "-m", &reason, "HEAD", &commit, &expected]), now);
         run("update-ref", &mut update, None)?;
         self.stage_for_user(&private, &paths, commit.len())?;
@@ -209,7 +228,7 @@ impl GitRepository {
             git
         };
         let input = nul(all.iter().map(Vec::as_slice));
-        let ignored = git().args(["check-ignore", "-z", "--stdin"]).run_with_input(&input)?;
+        let ignored = output("check-ignore", git().args(["check-ignore", "-z", "--stdin"]), Some(&input))?;
         let ignored: HashSet<&[u8]> = ignored.stdout.split(|&byte| byte == 0).collect();
         let listed = run("ls-files", git().args(["ls-files", "-z"]), None)?;
         let known: HashSet<&[u8]> = listed.split(|&byte| byte == 0).collect();
@@ -228,12 +247,18 @@ impl GitRepository {
     /// Refuses files that the user's git would pass through a program. Without it, a commit on the branch would have
     /// something else than the user's git puts there, such as a large file instead of its Git LFS pointer.
     fn check_filters(&self, private: &PrivateRepository, paths: &[Vec<u8>]) -> Result<(), Error> {
+        self.check_filters_in(&self.top, private, paths)
+    }
+
+    /// The same for files in another working tree of the repository.
+    fn check_filters_in(&self, top: &Path, private: &PrivateRepository, paths: &[Vec<u8>]) -> Result<(), Error> {
         // Listing a configuration runs nothing.
         let mut list = command(&self.top, GitConfigScope::User);
         list.env("GIT_DIR", &self.git_dir).args(["config", "--includes", "-z", "--list"]);
         let listed = run("config", &mut list, None)?;
         let filters: HashSet<&[u8]> = listed.split(|&byte| byte == 0).filter_map(filter_of).collect();
-        let files = paths.iter().filter(|path| self.file(path).symlink_metadata().is_ok_and(|stat| stat.is_file()));
+        let file = |path: &[u8]| top.join(OsStr::from_bytes(path));
+        let files = paths.iter().filter(|path| file(path).symlink_metadata().is_ok_and(|stat| stat.is_file()));
         let input = nul(files.map(Vec::as_slice));
         let mut ask = private.git_with(GitConfigScope::User);
         let answers = run("check-attr", ask.args(["check-attr", "-z", "--stdin", "filter"]), Some(&input))?;
@@ -265,7 +290,7 @@ impl GitRepository {
         let input = nul(lines.iter().map(Vec::as_slice));
         run("update-index", git().args(["update-index", "-z", "--index-info"]), Some(&input))?;
         // It fails if anything else was edited.
-        git().args(["update-index", "-q", "--refresh"]).output().map_err(Error::Missing)?;
+        output("update-index", git().args(["update-index", "-q", "--refresh"]), None)?;
         Ok(())
     }
 
@@ -330,7 +355,9 @@ impl GitRepository {
 
     /// Copies the user's index with its cached file times, so that not every file must be read.
     fn copy_index(&self, index: &Path) -> Result<(), Error> {
-        match fs::copy(self.git_dir.join("index"), index) {
+        let copied = small_file::open(&self.git_dir.join("index"), u64::MAX)
+            .and_then(|mut from| io::copy(&mut from, &mut fs::File::create(index)?));
+        match copied {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(Error::File { path: index.to_owned(), source: error })
             }
@@ -375,14 +402,14 @@ fn commit_tree(
 fn resolve(private: &PrivateRepository, name: &str, kind: &str) -> Result<Option<String>, Error> {
     let wanted = format!("{name}^{{{kind}}}");
     let mut command = private.git();
-    let output = command.args(["rev-parse", "--verify", "--quiet", &wanted]).output().map_err(Error::Missing)?;
+    let output = output("rev-parse", command.args(["rev-parse", "--verify", "--quiet", &wanted]), None)?;
     Ok(output.status.success().then(|| text(&output.stdout)))
 }
 
-/// A git command that runs nothing else, prompts for nothing and locks nothing of the user.
+/// A git command of the system that runs nothing else, prompts for nothing and locks nothing of the user.
 fn command(dir: &Path, config: GitConfigScope) -> Command {
-    let mut command = Command::new("git");
-    command.arg("-C").arg(dir);
+    let mut command = Command::new(program::path("git"));
+    command.arg("-C").arg(dir).env("PATH", program::SYSTEM_PATH);
     for setting in QUIET {
         command.args(["-c", setting]);
     }
@@ -395,6 +422,8 @@ fn command(dir: &Path, config: GitConfigScope) -> Command {
     }
     // A missing object isn't fetched, whatever remote the configuration names.
     command.env("GIT_NO_LAZY_FETCH", "1").env("GIT_ALLOW_PROTOCOL", "none");
+    // Whoever may write refs would choose the content of any object.
+    command.env("GIT_NO_REPLACE_OBJECTS", "1");
     command
 }
 
@@ -405,18 +434,6 @@ fn signed(command: &mut Command, now: Timestamp) {
         command.env(format!("GIT_{role}_NAME"), "Attaché").env(format!("GIT_{role}_EMAIL"), "attache@localhost");
         command.env(format!("GIT_{role}_DATE"), &date);
     }
-}
-
-fn run(what: &str, command: &mut Command, input: Option<&[u8]>) -> Result<Vec<u8>, Error> {
-    let output = match input {
-        Some(input) => command.run_with_input(input)?,
-        None => command.output().map_err(Error::Missing)?,
-    };
-    if output.status.success() { Ok(output.stdout) } else { Err(failed(what, &output)) }
-}
-
-fn failed(what: &str, output: &Output) -> Error {
-    Error::Failed { what: what.to_owned(), said: show(output.stderr.trim_ascii()) }
 }
 
 /// Git's output without the trailing newline.
@@ -442,24 +459,4 @@ fn nul<'a>(paths: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
         list.push(0);
     }
     list
-}
-
-trait RunWithInput {
-    /// Runs to completion with this input, which is written while the output is read.
-    fn run_with_input(&mut self, input: &[u8]) -> Result<Output, Error>;
-}
-
-impl RunWithInput for Command {
-    fn run_with_input(&mut self, input: &[u8]) -> Result<Output, Error> {
-        let mut child =
-            self.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(Error::Missing)?;
-        let mut stdin = child.stdin.take();
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                // A git that exits early reports the reason itself.
-                let _ = stdin.as_mut().map(|stdin| stdin.write_all(input));
-            });
-            child.wait_with_output().map_err(Error::Missing)
-        })
-    }
 }

@@ -25,7 +25,12 @@ use attache_protocol::wire::delegation::{ChangedPath, DiffStat, FileChangeKind, 
 
 use self::{
     autorun::AutorunPatterns,
-    compare::{PathDifference, PathNow, differences},
+    compare::{PathDifference, PathNow},
+};
+pub(crate) use self::{
+    compare::{difference, differences, is_change, open_original},
+    revert::resolve_paths,
+    review::state_at,
 };
 pub use self::{
     diff::{IN_REPOSITORY, NOT_SHOWN, REVIEW_FIRST, diff, diff_of, header},
@@ -62,7 +67,7 @@ const MAX_CHANGED_PATHS: usize = 1000;
 
 /// The folder where it was lent. A link in its place would lead to something that the lease had nothing to do with, and
 /// perhaps to a place from which git runs programs.
-fn open_root(dir: &Path) -> Result<ExportRoot, Error> {
+pub(crate) fn open_root(dir: &Path) -> Result<ExportRoot, Error> {
     if dir.canonicalize().is_ok_and(|real| real != dir) || is_of_repository(dir) {
         return Err(Error::Replaced(dir.to_owned()));
     }

@@ -192,7 +192,7 @@ fn rewrite(
 }
 
 /// The given paths. Empty means all of them.
-pub(super) fn resolve_paths(record: &LeaseRecord, paths: &[String]) -> Result<Vec<ExportPath>, Error> {
+pub(crate) fn resolve_paths(record: &LeaseRecord, paths: &[String]) -> Result<Vec<ExportPath>, Error> {
     let mut requested = Vec::new();
     for path in paths {
         let place = place_of(path)?;

@@ -153,7 +153,7 @@ fn state_of(root: &ExportRoot, difference: &PathDifference<'_>, new: &DiffSide) 
 }
 
 /// A digest of what is at the path: kind, mode and content.
-fn state_at(root: &ExportRoot, path: &[u8]) -> Result<String, ExportRefusal> {
+pub(crate) fn state_at(root: &ExportRoot, path: &[u8]) -> Result<String, ExportRefusal> {
     let Some(found) = root.find_optional(path)? else { return Ok("absent".to_owned()) };
     let mut digest = begin(found.attributes.kind, found.attributes.mode);
     match found.attributes.kind {

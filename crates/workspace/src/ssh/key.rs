@@ -26,7 +26,7 @@ pub struct LeaseKeyPair {
 
 /// Why a key can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidKey {
+pub enum InvalidLeaseKey {
     #[error("not a key in OpenSSH format; create one with `ssh-keygen -t ed25519`")]
     Unreadable,
     #[error("this key is of type {0}, but only ssh-ed25519 is accepted; create one with `ssh-keygen -t ed25519`")]
@@ -53,11 +53,11 @@ pub(super) fn matches(hash: SecretHash, key: &PublicKey) -> bool {
     hash.matches(&write_public(key))
 }
 
-pub(super) fn read_public(text: &str) -> Result<PublicKey, InvalidKey> {
-    let key = PublicKey::from_openssh(text.trim()).map_err(|_| InvalidKey::Unreadable)?;
+pub(super) fn read_public(text: &str) -> Result<PublicKey, InvalidLeaseKey> {
+    let key = PublicKey::from_openssh(text.trim()).map_err(|_| InvalidLeaseKey::Unreadable)?;
     match key.algorithm() {
         Algorithm::Ed25519 => Ok(key),
-        other => Err(InvalidKey::Kind(other.to_string())),
+        other => Err(InvalidLeaseKey::Kind(other.to_string())),
     }
 }
 
@@ -85,14 +85,14 @@ impl HostKey {
     }
 
     /// Reads what [`to_openssh`](Self::to_openssh) wrote.
-    pub fn from_openssh(text: &str) -> Result<Self, InvalidKey> {
-        let key = PrivateKey::from_openssh(text).map_err(|_| InvalidKey::Unreadable)?;
+    pub fn from_openssh(text: &str) -> Result<Self, InvalidLeaseKey> {
+        let key = PrivateKey::from_openssh(text).map_err(|_| InvalidLeaseKey::Unreadable)?;
         if key.is_encrypted() {
-            return Err(InvalidKey::Unreadable);
+            return Err(InvalidLeaseKey::Unreadable);
         }
         match key.algorithm() {
             Algorithm::Ed25519 => Ok(Self(key)),
-            other => Err(InvalidKey::Kind(other.to_string())),
+            other => Err(InvalidLeaseKey::Kind(other.to_string())),
         }
     }
 
@@ -143,10 +143,10 @@ mod tests {
     #[test]
     fn other_key_types_are_refused_with_a_hint() {
         let p256 = "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBHwf2HMM5TRXvo2SQJjsNkiDD5KqiiNjrGVv3UUh+mMT5RHxiRtOnlqvjhQtBq0VpmpCV/PwUdhOig4vkbqAcEc=";
-        assert_eq!(read_public(p256).unwrap_err(), InvalidKey::Kind("ecdsa-sha2-nistp256".to_owned()));
+        assert_eq!(read_public(p256).unwrap_err(), InvalidLeaseKey::Kind("ecdsa-sha2-nistp256".to_owned()));
         for garbage in ["", "ssh-ed25519", "ssh-ed25519 AAAA", "\0", "-----BEGIN OPENSSH PRIVATE KEY-----"] {
-            assert_eq!(read_public(garbage).unwrap_err(), InvalidKey::Unreadable, "{garbage:?}");
-            assert_eq!(HostKey::from_openssh(garbage).unwrap_err(), InvalidKey::Unreadable, "{garbage:?}");
+            assert_eq!(read_public(garbage).unwrap_err(), InvalidLeaseKey::Unreadable, "{garbage:?}");
+            assert_eq!(HostKey::from_openssh(garbage).unwrap_err(), InvalidLeaseKey::Unreadable, "{garbage:?}");
         }
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    InvalidKey, LeaseAccess,
+    InvalidLeaseKey, LeaseAccess,
     key::{hash_of, matches, read_public},
 };
 use crate::{export::Export, fs_server::FsMounts, sftp::MAX_HANDLES};
@@ -54,14 +54,14 @@ pub struct LeaseAdmission {
 // === impl ActiveLeases ===
 
 impl ActiveLeases {
-    pub(super) fn admit(self: &Arc<Self>, pass: LeaseAccess) -> Result<LeaseAdmission, InvalidKey> {
+    pub(super) fn admit(self: &Arc<Self>, pass: LeaseAccess) -> Result<LeaseAdmission, InvalidLeaseKey> {
         let key = read_public(&pass.key)?;
         if matches!(pass.locator.as_str(), "" | "." | "..") || pass.locator.contains(['/', '\0']) {
-            return Err(InvalidKey::Locator);
+            return Err(InvalidLeaseKey::Locator);
         }
         let mut leases = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if leases.iter().any(|lease| matches(lease.key, &key)) {
-            return Err(InvalidKey::Taken);
+            return Err(InvalidLeaseKey::Taken);
         }
         let lease = Arc::new(ActiveLease {
             key: hash_of(&key),

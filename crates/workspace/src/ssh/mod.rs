@@ -44,7 +44,7 @@ use self::{
     strangers::{StrangerSlot, Strangers},
 };
 pub use self::{
-    key::{HostKey, InvalidKey, LeaseKeyPair, make_key},
+    key::{HostKey, InvalidLeaseKey, LeaseKeyPair, make_key},
     lease_keys::LeaseAdmission,
 };
 use crate::export::Export;
@@ -148,7 +148,7 @@ impl SshServer {
     }
 
     /// Admits the holder of a key to an export, until the admission is revoked or dropped.
-    pub fn admit(&self, access: LeaseAccess) -> Result<LeaseAdmission, InvalidKey> {
+    pub fn admit(&self, access: LeaseAccess) -> Result<LeaseAdmission, InvalidLeaseKey> {
         self.leases.admit(access)
     }
 

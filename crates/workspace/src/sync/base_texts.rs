@@ -4,8 +4,7 @@ use std::{fs, io, path::PathBuf};
 
 use attache_protocol::digest::hex;
 
-use super::merge::is_text;
-use crate::chunks::ContentId;
+use crate::{chunks::ContentId, merge::is_text};
 
 pub(super) struct BaseTexts {
     folder: PathBuf,

@@ -17,9 +17,10 @@ use super::{
     rules::{FileContent, PathOutcome, PathState, ThreeStates, folders_above, settle},
 };
 use crate::{
-    chunks::{Chunk, ContentId, chunks_of},
+    chunks::{Chunk, ContentId, each_chunk},
     export::{FileAttributes, FileKind},
     fs_wire::{FsAttributes, FsEntry, FsReply, FsRequest, FsVersion},
+    mount::attache_fs::FLUSH_TIMEOUT,
 };
 
 pub(super) struct SyncEngine {
@@ -40,6 +41,10 @@ pub(super) struct SyncEngine {
     pub(super) is_unsettled: bool,
     /// So many passes ended so, one after another.
     pub(super) unsettled_passes: u32,
+    /// How often both sides came to agree on something.
+    agreements: u64,
+    /// Large files wait for the next pass.
+    has_deferred: bool,
 }
 
 /// What both sides last agreed on.
@@ -83,6 +88,8 @@ pub(super) enum SyncStop {
 
 /// Files up to this size are sent whole, so their chunks needn't be remembered.
 pub(super) const SMALL_FILE: u64 = 48 << 10;
+/// Larger ones wait until what is smaller has been sent: reading one can take longer than everything else.
+const LARGE_FILE: u64 = 64 << 20;
 const BOTH: &str = "changed on both sides";
 
 // === impl SyncEngine ===
@@ -101,6 +108,8 @@ impl SyncEngine {
             unreadable: BTreeMap::new(),
             is_unsettled: false,
             unsettled_passes: 0,
+            agreements: 0,
+            has_deferred: false,
         }
     }
 
@@ -152,7 +161,8 @@ impl SyncEngine {
                 _ => {}
             }
         }
-        pushed.sort_by_key(|(path, _)| rank(path));
+        let size = |path: &Vec<u8>| pass.scan.entries.get(path).map_or(0, |found| found.size);
+        pushed.sort_by_key(|(path, _)| (rank(path), size(path)));
         self.push_files(&pushed, &pass)?;
         self.push_times(&pass)?;
         self.remove_there(&late, &pass)
@@ -171,6 +181,7 @@ impl SyncEngine {
         changed.extend(self.base.keys().filter(|path| !scan.entries.contains_key(*path)).cloned());
         changed.extend(self.lost.keys().cloned());
         let mut pass = SyncPass { scan, ..SyncPass::default() };
+        self.defer_large(&mut changed, &pass.scan);
         for path in changed {
             if pass.scan.unreadable.iter().any(|folder| is_below(&path, folder)) {
                 continue;
@@ -186,6 +197,21 @@ impl SyncEngine {
             pass.states.insert(path, states);
         }
         pass
+    }
+
+    /// Every other pass leaves new large files to the next one, if there is anything else to do.
+    fn defer_large(&mut self, changed: &mut BTreeSet<Vec<u8>>, scan: &LocalScan) {
+        let is_large = |path: &Vec<u8>| {
+            !self.base.contains_key(path)
+                && self.link.view.get(path).is_none()
+                && scan.entries.get(path).is_some_and(|found| found.kind == FileKind::File && found.size > LARGE_FILE)
+        };
+        let large = changed.iter().filter(|path| is_large(path)).count();
+        self.has_deferred = !self.has_deferred && large > 0 && large < changed.len();
+        if self.has_deferred {
+            changed.retain(|path| !is_large(path));
+            self.is_unsettled = true;
+        }
     }
 
     /// The paths where the host has something else than both sides agreed on.
@@ -230,7 +256,9 @@ impl SyncEngine {
                 _ if known.is_some_and(|known| is_same(&known.local, now)) => base.clone(),
                 FileKind::Link => PathState::Link(self.local.read_link(path).ok()?),
                 FileKind::File | FileKind::Special => {
-                    let chunks = match self.read_chunks(path, now) {
+                    let read = self.read_chunks(path, now);
+                    self.link.note_progress();
+                    let chunks = match read {
                         Ok(chunks) => chunks,
                         Err(error) => {
                             self.is_unsettled = true;
@@ -260,7 +288,14 @@ impl SyncEngine {
     }
 
     pub(super) fn read_chunks(&self, path: &[u8], now: &FileAttributes) -> io::Result<Vec<Chunk>> {
-        let chunks = chunks_of(self.local.open_file(path)?)?;
+        let mut chunks = Vec::new();
+        each_chunk(self.local.open_file(path)?, |chunk, _| {
+            chunks.push(chunk);
+            match self.link.ends {
+                Some(ends) if Instant::now() >= ends => Err(io::Error::other(LinkLoss::Late)),
+                _ => Ok(()),
+            }
+        })?;
         if self.local.attributes(path).is_some_and(|after| is_same(now, &after)) {
             Ok(chunks)
         } else {
@@ -303,6 +338,7 @@ impl SyncEngine {
 
     /// Both sides have the same.
     pub(super) fn agreed(&mut self, path: &[u8], entry: Option<BaseEntry>) {
+        self.agreements += 1;
         self.lost.remove(path);
         self.refused.remove(path);
         self.unreadable.remove(path);
@@ -521,29 +557,35 @@ impl SyncEngine {
         Ok(())
     }
 
-    /// Passes until nothing is left to do, or the time is over.
-    pub(super) fn flush(&mut self, until: Instant) -> Result<(), SyncStop> {
+    /// Passes until nothing is left to do, or nothing has come of it for a while. The end of the lease ends it, too.
+    pub(super) fn flush(&mut self) -> Result<(), SyncStop> {
+        let (mut since, mut agreements) = (Instant::now(), self.agreements);
         loop {
             self.pass()?;
-            if !self.is_unsettled || Instant::now() > until {
+            if self.agreements != agreements || self.has_deferred {
+                (since, agreements) = (Instant::now(), self.agreements);
+            }
+            if !self.is_unsettled || since.elapsed() > FLUSH_TIMEOUT {
                 return Ok(());
             }
             self.link.step(Duration::from_millis(20))?;
         }
     }
 
-    /// Names what the host doesn't have.
-    pub(super) fn name_unsent(&mut self, reason: &str) {
-        let Ok(scan) = self.local.scan() else { return };
+    /// Names what the host doesn't have. `false` if there is something without another reason, or nobody can say what.
+    pub(super) fn name_unsent(&mut self, reason: &str) -> bool {
+        let Ok(scan) = self.local.scan() else { return false };
         let is_sent = |(path, now): &(&Vec<u8>, &FileAttributes)| {
             self.refused.contains_key(*path) || self.base.get(*path).is_some_and(|base| is_same(&base.local, now))
         };
         let unsent: Vec<Vec<u8>> =
             scan.entries.iter().filter(|entry| !is_sent(entry)).map(|(path, _)| path.clone()).collect();
         let gone = self.base.keys().filter(|path| !scan.entries.contains_key(*path)).cloned();
+        let known = self.lost.len();
         for path in unsent.into_iter().chain(gone.collect::<Vec<_>>()) {
             self.lost.entry(path).or_insert_with(|| reason.to_owned());
         }
+        self.lost.len() == known
     }
 }
 

@@ -17,6 +17,7 @@ use super::host_view::HostView;
 use crate::{
     fs_connect::{LinkFailure, LinkTerms, connect},
     fs_wire::{FrameBuffer, FsEvent, FsReply, FsRequest, VERSION},
+    mount::attache_fs::FLUSH_TIMEOUT,
 };
 
 /// What wakes the program up.
@@ -39,6 +40,8 @@ pub(super) enum LinkLoss {
     Ended,
     #[error("the folder has more entries than a copy can have")]
     TooLarge,
+    #[error("it could not be sent in time")]
+    Late,
 }
 
 /// What the host answered: an error is a number as Linux has them.
@@ -61,6 +64,10 @@ pub(super) struct HostLink {
     pub(super) view: HostView,
     pub(super) has_local_change: bool,
     pub(super) is_closing: bool,
+    /// The end of the lease: nothing is done after it.
+    pub(super) ends: Option<Instant>,
+    /// When the host last answered, or got something to do.
+    progress: Instant,
     loss: Option<LinkLoss>,
 }
 
@@ -72,6 +79,8 @@ const PER_REQUEST: usize = 512;
 /// How long the host can take to report its tree, and to answer.
 const TREE_TIMEOUT: Duration = Duration::from_secs(600);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
+/// How often the time is looked at, at the end.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How often folders that were not listed are asked for, while they are moved to and fro.
 const MAX_LISTINGS: usize = 1000;
 
@@ -96,6 +105,8 @@ impl HostLink {
             view: HostView::default(),
             has_local_change: false,
             is_closing: false,
+            ends: None,
+            progress: Instant::now(),
             loss: None,
         };
         (link, wakes)
@@ -186,8 +197,10 @@ impl HostLink {
     /// Sends a request, whose answer has about this many bytes. Waits while too much is under way.
     pub(super) fn send(&mut self, expected: usize, make: impl FnOnce(u32) -> Vec<u8>) -> Result<u32, LinkLoss> {
         while self.in_flight_bytes > MAX_IN_FLIGHT {
-            self.step(ANSWER_TIMEOUT)?;
+            self.step(self.answer_timeout())?;
         }
+        self.check_time()?;
+        self.note_progress();
         if let Some(loss) = &self.loss {
             return Err(loss.clone());
         }
@@ -209,7 +222,7 @@ impl HostLink {
             if !self.in_flight.contains_key(&id) {
                 return Err(LinkLoss::Broken);
             }
-            self.step(ANSWER_TIMEOUT)?;
+            self.step(self.answer_timeout())?;
         }
     }
 
@@ -218,8 +231,27 @@ impl HostLink {
         self.answer(id)
     }
 
+    /// What is done here counts as progress, too.
+    pub(super) fn note_progress(&mut self) {
+        self.progress = Instant::now();
+    }
+
+    /// Fails if the lease is over, or if nobody works here any more and the host does nothing either.
+    fn check_time(&self) -> Result<(), LinkLoss> {
+        let is_over = self.ends.is_some_and(|ends| Instant::now() >= ends);
+        let is_stuck = self.is_closing && !self.in_flight.is_empty() && self.progress.elapsed() > FLUSH_TIMEOUT;
+        if is_over || is_stuck { Err(LinkLoss::Late) } else { Ok(()) }
+    }
+
+    /// Short enough to notice the end, which can also come while an answer is waited for.
+    fn answer_timeout(&self) -> Duration {
+        let rest = self.ends.map_or(ANSWER_TIMEOUT, |ends| ends.saturating_duration_since(Instant::now()));
+        rest.min(if self.is_closing { LOOK_INTERVAL } else { ANSWER_TIMEOUT })
+    }
+
     /// Waits for the next thing that happens. `false` if nothing did.
     pub(super) fn step(&mut self, timeout: Duration) -> Result<bool, LinkLoss> {
+        self.check_time()?;
         if let Some(loss) = &self.loss {
             return Err(loss.clone());
         }
@@ -243,7 +275,10 @@ impl HostLink {
             }
             Ok(SyncWake::Host(..) | SyncWake::LinkLost(..)) => {}
             Ok(SyncWake::LocalChange) => self.has_local_change = true,
-            Ok(SyncWake::Closing) => self.is_closing = true,
+            Ok(SyncWake::Closing) => {
+                self.is_closing = true;
+                self.note_progress();
+            }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Ok(false),
         }
         Ok(true)
@@ -264,6 +299,7 @@ impl HostLink {
             event => return self.view.apply(event),
         };
         if let Some(weight) = self.in_flight.remove(&id) {
+            self.note_progress();
             self.in_flight_bytes -= weight;
             // Nobody has asked for so much, or it was less when somebody did.
             let answer = answer.and_then(|reply| match reply.data.len() > weight {

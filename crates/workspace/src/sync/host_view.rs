@@ -43,6 +43,11 @@ fn bytes_of(length: usize, entry: Option<&FsEntry>) -> usize {
     PER_ENTRY + length + entry.and_then(|entry| entry.target.as_ref()).map_or(0, Vec::len)
 }
 
+/// A folder's path, kept once more.
+const fn bytes_of_key(path: &[u8]) -> usize {
+    PER_ENTRY + path.len()
+}
+
 fn bytes_of_names(names: &BTreeSet<Vec<u8>>) -> usize {
     names.iter().map(|name| bytes_of(name.len(), None)).sum()
 }
@@ -171,21 +176,44 @@ impl HostView {
         let was_folder = |(_, entry): &(Stamp, Option<FsEntry>)| {
             entry.as_ref().is_some_and(|entry| entry.attributes.kind == FileKind::Folder)
         };
-        if self.listed.remove(path).is_some() || self.entries.get(path).is_some_and(was_folder) {
-            self.gone.insert(path.to_vec(), stamp);
+        if (self.unlist(path) || self.entries.get(path).is_some_and(was_folder))
+            && self.gone.insert(path.to_vec(), stamp).is_none()
+        {
+            self.bytes += bytes_of_key(path);
         }
+        self.end_listing(path);
+    }
+
+    /// Whether its entries were known.
+    fn unlist(&mut self, path: &[u8]) -> bool {
+        let was_listed = self.listed.remove(path).is_some();
+        self.bytes -= if was_listed { bytes_of_key(path) } else { 0 };
+        was_listed
+    }
+
+    /// The names of a listing so far.
+    fn end_listing(&mut self, folder: &[u8]) -> BTreeSet<Vec<u8>> {
+        let Some((_, names)) = self.begun.remove(folder) else { return BTreeSet::new() };
+        self.bytes -= bytes_of_key(folder) + bytes_of_names(&names);
+        names
+    }
+
+    /// Whether it was reported as a folder, so that its entries are asked for.
+    fn is_known_folder(&self, path: &[u8]) -> bool {
+        path.is_empty() || self.get(path).is_some_and(|entry| entry.attributes.kind == FileKind::Folder)
     }
 
     /// The host says something else about a path than was reported. Its folder has to be listed again: which of the two is
     /// newer can't be known.
     pub(super) fn doubt(&mut self, path: &[u8]) {
-        self.listed.remove(parent_and_name(path).0);
+        self.unlist(parent_and_name(path).0);
     }
 
     /// Nobody may look into a folder, so it isn't carried.
     pub(super) fn forget(&mut self, path: &[u8]) {
         for gone in self.below(path).into_iter().chain([path.to_vec()]) {
-            self.listed.remove(&gone);
+            self.unlist(&gone);
+            self.end_listing(&gone);
             if let Some((_, known)) = self.entries.remove(&gone) {
                 self.bytes -= bytes_of(gone.len(), known.as_ref());
             }
@@ -206,8 +234,12 @@ impl HostView {
 
     fn apply_listing(&mut self, listing: FsListing) {
         let FsListing { path: folder, stamp, is_watched, is_last, own, entries, .. } = listing;
-        if self.gone.get(&folder).is_some_and(|gone| *gone > stamp) {
+        // What nobody asked for isn't remembered: once the folder is known, it's asked for.
+        if !self.is_known_folder(&folder) || self.gone.get(&folder).is_some_and(|gone| *gone > stamp) {
             return;
+        }
+        if !self.begun.contains_key(&folder) {
+            self.bytes += bytes_of_key(&folder);
         }
         let begun = self.begun.entry(folder.clone()).or_default();
         if begun.0 != stamp {
@@ -225,8 +257,7 @@ impl HostView {
             }
         }
         if is_last {
-            let (_, names) = self.begun.remove(&folder).unwrap_or_default();
-            self.bytes -= bytes_of_names(&names);
+            let names = self.end_listing(&folder);
             let is_in = |path: &Vec<u8>| parent_and_name(path).0 == folder.as_slice();
             let known = if folder.is_empty() { self.entries.keys().cloned().collect() } else { self.below(&folder) };
             for path in known.into_iter().filter(is_in) {
@@ -234,8 +265,13 @@ impl HostView {
                     self.set(path, stamp, None);
                 }
             }
-            self.gone.remove(&folder);
-            self.listed.insert(folder, ListedFolder { inode: own.inode, is_watched });
+            if self.gone.remove(&folder).is_some() {
+                self.bytes -= bytes_of_key(&folder);
+            }
+            let length = folder.len();
+            if self.listed.insert(folder, ListedFolder { inode: own.inode, is_watched }).is_none() {
+                self.bytes += PER_ENTRY + length;
+            }
         }
     }
 }
@@ -326,6 +362,42 @@ mod tests {
             }
         }
         panic!("a listing without an end");
+    }
+
+    /// A listing in parts without an end, a finished one of any path, or a folder that comes and goes.
+    #[test]
+    fn what_was_not_asked_for_is_not_remembered_and_all_else_is_counted() {
+        let mut view = HostView::default();
+        view.apply(listing("", 1, &[]));
+        let before = view.bytes;
+        let FsEvent::Listing(part) = listing("", 2, &[]) else { return };
+        let unknown = |number: u32| format!("{number}-{}", "x".repeat(4000)).into_bytes();
+        for number in 0..1000 {
+            view.apply(FsEvent::Listing(FsListing { path: unknown(number), is_last: false, ..part.clone() }));
+            view.apply(FsEvent::Listing(FsListing { path: unknown(number), ..part.clone() }));
+        }
+        let kept = |view: &HostView| (view.begun.len(), view.listed.len(), view.gone.len());
+        assert_eq!((view.bytes, kept(&view)), (before, (0, 1, 0)));
+        let folder = entry(FileKind::Folder, 20);
+        let long = "d".repeat(200);
+        view.apply(change(&long, 3, Some(folder.clone())));
+        let known = view.bytes;
+        view.apply(FsEvent::Listing(FsListing { path: long.clone().into_bytes(), is_last: false, ..part }));
+        assert_eq!((view.bytes, kept(&view)), (known + PER_ENTRY + 200, (1, 1, 0)));
+        view.apply(listing(&long, 4, &[]));
+        assert_eq!((view.bytes, kept(&view)), (known + PER_ENTRY + 200, (0, 2, 0)));
+        view.apply(change(&long, 5, None));
+        assert_eq!((view.bytes, kept(&view)), (known + PER_ENTRY + 200, (0, 1, 1)));
+        // Each time the same folder comes, is listed and goes, no more is kept.
+        for stamp in 2..50 {
+            view.apply(change(&long, stamp * 10, Some(folder.clone())));
+            view.apply(listing(&long, stamp * 10 + 1, &[("file", entry(FileKind::File, 30))]));
+            view.apply(change(&long, stamp * 10 + 2, None));
+        }
+        assert_eq!(kept(&view), (0, 1, 1));
+        let counted: usize = view.entries.iter().map(|(path, (_, entry))| bytes_of(path.len(), entry.as_ref())).sum();
+        let keys = view.begun.keys().chain(view.listed.keys()).chain(view.gone.keys());
+        assert_eq!(view.bytes, counted + keys.map(|path| bytes_of_key(path)).sum::<usize>());
     }
 
     #[test]

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::export::{FileAttributes, FileKind, FileTime, root, set_times};
 
-pub(super) struct LocalTree {
+pub(crate) struct LocalTree {
     path: PathBuf,
     root: OwnedFd,
     /// What is written is completed here, and then gets its name.
@@ -36,20 +36,20 @@ pub(super) struct LocalTree {
 
 /// Everything that is there.
 #[derive(Debug, Default)]
-pub(super) struct LocalScan {
-    pub(super) entries: BTreeMap<Vec<u8>, FileAttributes>,
+pub(crate) struct LocalScan {
+    pub(crate) entries: BTreeMap<Vec<u8>, FileAttributes>,
     /// Folders that can't be read: nobody knows what is in them.
-    pub(super) unreadable: Vec<Vec<u8>>,
+    pub(crate) unreadable: Vec<Vec<u8>>,
 }
 
 /// A complete file that has no name yet. Dropping it removes it.
-pub(super) struct StagedFile {
-    pub(super) file: File,
+pub(crate) struct StagedFile {
+    pub(crate) file: File,
     path: PathBuf,
 }
 
 /// Whether a file is as it was.
-pub(super) fn is_same(one: &FileAttributes, other: &FileAttributes) -> bool {
+pub(crate) fn is_same(one: &FileAttributes, other: &FileAttributes) -> bool {
     let version = |it: &FileAttributes| (it.kind, it.mode, it.inode, it.size, it.modified, it.changed);
     match one.kind {
         // Its times say that something in it changed.
@@ -62,13 +62,13 @@ pub(super) fn is_same(one: &FileAttributes, other: &FileAttributes) -> bool {
 
 impl LocalTree {
     /// `staging` must be on the same file system, out of the agent's reach.
-    pub(super) fn open(path: &Path, staging: PathBuf, watcher: Option<Arc<FolderWatcher>>) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, staging: PathBuf, watcher: Option<Arc<FolderWatcher>>) -> io::Result<Self> {
         let root = path_handle::root(path)?;
         Ok(Self { path: path.to_owned(), root, staging, staged: 0, watcher })
     }
 
     /// Looks at everything. An error if the folder itself isn't there any more: that nothing is in it means nothing then.
-    pub(super) fn scan(&self) -> io::Result<LocalScan> {
+    pub(crate) fn scan(&self) -> io::Result<LocalScan> {
         let mut scan = LocalScan::default();
         let own = attributes_of(&self.root)?;
         let there = attributes_of(path_handle::root(&self.path)?)?;
@@ -112,11 +112,11 @@ impl LocalTree {
         Ok(scan)
     }
 
-    pub(super) fn attributes(&self, path: &[u8]) -> Option<FileAttributes> {
+    pub(crate) fn attributes(&self, path: &[u8]) -> Option<FileAttributes> {
         PathHandle::find(&self.root, path).ok().map(|found| found.attributes)
     }
 
-    pub(super) fn open_file(&self, path: &[u8]) -> Result<File, Errno> {
+    pub(crate) fn open_file(&self, path: &[u8]) -> Result<File, Errno> {
         let found = PathHandle::find(&self.root, path)?;
         match found.attributes.kind {
             FileKind::File => found.reopen(OFlags::RDONLY).map(Into::into),
@@ -124,11 +124,11 @@ impl LocalTree {
         }
     }
 
-    pub(super) fn read_link(&self, path: &[u8]) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn read_link(&self, path: &[u8]) -> Result<Vec<u8>, Errno> {
         PathHandle::find(&self.root, path)?.target()
     }
 
-    pub(super) fn make_dir(&self, path: &[u8], mode: u32) -> Result<(), Errno> {
+    pub(crate) fn make_dir(&self, path: &[u8], mode: u32) -> Result<(), Errno> {
         let (parent, name) = self.place(path)?;
         match mkdirat(&parent, name, Mode::from_raw_mode((mode & 0o777) | 0o700)) {
             Err(Errno::EXIST) if self.attributes(path).is_some_and(|found| found.is_folder()) => Ok(()),
@@ -136,13 +136,13 @@ impl LocalTree {
         }
     }
 
-    pub(super) fn symlink(&self, path: &[u8], target: &[u8]) -> Result<(), Errno> {
+    pub(crate) fn symlink(&self, path: &[u8], target: &[u8]) -> Result<(), Errno> {
         let (parent, name) = self.place(path)?;
         symlinkat(target, &parent, name)
     }
 
     /// A file or link, or an empty folder.
-    pub(super) fn remove(&self, path: &[u8], kind: FileKind) -> Result<(), Errno> {
+    pub(crate) fn remove(&self, path: &[u8], kind: FileKind) -> Result<(), Errno> {
         let (parent, name) = self.place(path)?;
         let flags = if kind == FileKind::Folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         match unlinkat(&parent, name, flags) {
@@ -152,7 +152,7 @@ impl LocalTree {
     }
 
     /// To a free name.
-    pub(super) fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Errno> {
+    pub(crate) fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Errno> {
         let ((old, from), (new, to)) = (self.place(from)?, self.place(to)?);
         match renameat_with(&old, from, &new, to, RenameFlags::NOREPLACE) {
             Err(Errno::INVAL | Errno::NOSYS) => renameat(&old, from, &new, to),
@@ -161,7 +161,7 @@ impl LocalTree {
     }
 
     /// Returns what it is then, or what it was if somebody else has changed it in between.
-    pub(super) fn set_attributes(&self, path: &[u8], mode: u32, modified: FileTime) -> Result<FileAttributes, Errno> {
+    pub(crate) fn set_attributes(&self, path: &[u8], mode: u32, modified: FileTime) -> Result<FileAttributes, Errno> {
         let found = PathHandle::find(&self.root, path)?;
         if found.attributes.kind != FileKind::File {
             return Err(Errno::LOOP);
@@ -174,7 +174,7 @@ impl LocalTree {
     }
 
     /// Whether a file of this size can be written without filling the disk.
-    pub(super) fn check_space(&self, size: u64) -> io::Result<()> {
+    pub(crate) fn check_space(&self, size: u64) -> io::Result<()> {
         let free = free_space(&self.staging)?;
         if size < free {
             return Ok(());
@@ -183,14 +183,14 @@ impl LocalTree {
         Err(io::Error::new(io::ErrorKind::StorageFull, text))
     }
 
-    pub(super) fn stage(&mut self) -> io::Result<StagedFile> {
+    pub(crate) fn stage(&mut self) -> io::Result<StagedFile> {
         self.staged += 1;
         let path = self.staging.join(format!("staged-{}", self.staged));
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         Ok(StagedFile { file, path })
     }
 
-    pub(super) fn stage_data(&mut self, data: &[u8]) -> io::Result<StagedFile> {
+    pub(crate) fn stage_data(&mut self, data: &[u8]) -> io::Result<StagedFile> {
         self.check_space(data.len() as u64)?;
         let mut staged = self.stage()?;
         staged.file.write_all(data)?;
@@ -199,7 +199,7 @@ impl LocalTree {
 
     /// Gives a complete file its name, in place of what was found there. Returns its attributes, or those from before if
     /// somebody has changed it since.
-    pub(super) fn put(
+    pub(crate) fn put(
         &self,
         path: &[u8],
         staged: &StagedFile,

@@ -8,9 +8,8 @@ mod base_texts;
 mod engine;
 mod host_link;
 mod host_view;
-mod local_tree;
-mod merge;
-mod paths;
+pub(crate) mod local_tree;
+pub(crate) mod paths;
 mod pull;
 mod push;
 mod rules;
@@ -45,6 +44,8 @@ use crate::{
 
 /// A line on standard error once the copy is complete.
 pub(crate) const READY: &str = "sync: the copy is complete";
+/// At the end, once it is known that the host has everything but what is named with a reason of its own.
+pub(crate) const SETTLED: &str = "sync: everything was sent";
 
 /// At most this much of a disk is left for others, or a twentieth of a smaller one.
 const MAX_RESERVE: u64 = 1 << 30;
@@ -93,9 +94,10 @@ pub(crate) fn run(
     let local = LocalTree::open(at, staging, watcher).map_err(failed)?;
     let texts = BaseTexts::create(private.join("base")).map_err(failed)?;
     let mut engine = SyncEngine::new(link, local, texts, request.access_mode);
+    engine.link.ends = Instant::now().checked_add(request.lasts);
     let terms = LinkTerms::new(request, number);
     engine.link.connect(&terms).map_err(|failure| match failure {
-        LinkFailure::Passing(reason) => MountError::Sshfs(reason),
+        LinkFailure::Passing(reason) => MountError::Unreachable(reason),
         LinkFailure::Refused(reason) => MountError::Terms(reason),
         LinkFailure::Final(error) => error,
     })?;
@@ -103,7 +105,10 @@ pub(crate) fn run(
     materialise(&mut engine, &terms)?;
     let _ = writeln!(std::io::stderr(), "{READY}");
     let end = keep(&mut engine, &terms);
-    engine.name_unsent(&end);
+    if engine.name_unsent(&end) {
+        // First, because only so much of what is written is kept.
+        let _ = writeln!(std::io::stderr(), "{SETTLED}");
+    }
     report(&engine);
     Ok(())
 }
@@ -167,12 +172,11 @@ fn keep(engine: &mut SyncEngine, terms: &LinkTerms) -> String {
             Err(stop) => return stop.to_string(),
         }
     }
-    let until = Instant::now() + FLUSH_TIMEOUT;
     loop {
-        match engine.flush(until) {
-            Ok(()) => return "it could not be sent in time".to_owned(),
+        match engine.flush() {
+            Ok(()) => return LinkLoss::Late.to_string(),
             Err(SyncStop::Link(LinkLoss::Broken)) => {
-                if let Err(reason) = reconnect(engine, terms, Some(until)) {
+                if let Err(reason) = reconnect(engine, terms, Some(Instant::now() + FLUSH_TIMEOUT)) {
                     return reason;
                 }
             }

@@ -22,7 +22,7 @@ pub(super) fn join(folder: &[u8], name: &[u8]) -> Vec<u8> {
     path::join(folder, name)
 }
 
-pub(super) fn parent_and_name(path: &[u8]) -> (&[u8], &[u8]) {
+pub(crate) fn parent_and_name(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),
         None => (b"", path),
@@ -82,7 +82,7 @@ pub(super) fn rank(path: &[u8]) -> u8 {
     }
 }
 
-pub(super) fn conflict_name(path: &[u8], is_taken: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+pub(crate) fn conflict_name(path: &[u8], is_taken: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     let (folder, name) = parent_and_name(path);
     let numbered = (1_u32..).map(|number| {
         let end = if number == 1 { CONFLICT.to_owned() } else { format!("{CONFLICT}-{number}") };

@@ -14,13 +14,13 @@ use super::{
     engine::{BaseEntry, SMALL_FILE, SyncEngine, SyncPass, SyncStop},
     host_link::HostAnswer,
     local_tree::StagedFile,
-    merge::merge,
     rules::{FileContent, PathOutcome, PathState},
 };
 use crate::{
     chunks::{Chunk, ContentId, chunks_of},
     export::{FileAttributes, FileKind, FileTime},
     fs_wire::{FsAttributes, FsOpenFlags, FsReply, FsRequest, MAX_DATA},
+    merge::merge,
 };
 
 /// The host's version of a file, complete.

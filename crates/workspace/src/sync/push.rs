@@ -73,7 +73,9 @@ impl SyncEngine {
                 self.push_attributes(path, *mode, pass)?;
                 continue;
             }
-            if ahead.len() >= MAX_AHEAD || bytes > MAX_AHEAD_BYTES {
+            // What is small gets its name before a large one is sent.
+            let is_large = pass.scan.entries.get(*path).is_some_and(|found| found.size > MAX_AHEAD_BYTES);
+            if ahead.len() >= MAX_AHEAD || bytes > MAX_AHEAD_BYTES || (is_large && !ahead.is_empty()) {
                 self.finish_all(std::mem::take(&mut ahead), pass)?;
                 bytes = 0;
             }

@@ -9,5 +9,7 @@ mod mount;
 mod mount_point;
 mod ssh;
 mod sshd;
+mod staging;
 mod sync;
 mod sync_rules;
+mod worktree;

@@ -184,7 +184,7 @@ async fn only_the_pinned_server_is_mounted_and_only_with_the_right_key() {
     assert!(matches!(error, MountError::OtherHost(_)), "{error:?}");
     let away = MountRequest { port: 1, ..sshd.mount_request() };
     let error = mount(&guard(), place(root.path()), away).await.unwrap_err();
-    assert!(matches!(&error, MountError::Sshfs(message) if message.contains("Connection refused")), "{error:?}");
+    assert!(matches!(&error, MountError::Unreachable(message) if message.contains("Connection refused")), "{error:?}");
     let nowhere = MountRequest { locator: "/no/such/folder".to_owned(), ..sshd.mount_request() };
     let error = mount(&guard(), place(root.path()), nowhere).await.unwrap_err();
     assert!(matches!(&error, MountError::Sshfs(message) if message.contains("No such file")), "{error:?}");

@@ -9,6 +9,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use attache_protocol::wire::awcp::AccessMode;
@@ -289,6 +290,48 @@ async fn a_killed_client_leaves_no_copy_and_what_was_sent_stays() {
     assert_eq!(text(&lease.folder.join("d/kept")), "kept");
 }
 
+/// What it hadn't sent is gone with the copy, so nobody may believe that the host has everything.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_killed_while_it_sends_the_rest_is_no_clean_end() {
+    let host = SshTestHost::start().await;
+    let lease = host.lend("loc");
+    let mounted = copied(&lease).await;
+    let server = server_of(mounted.guard_pid());
+    kill_process(server, Signal::STOP).unwrap();
+    fs::write(mounted.mount_point.join("work"), "of an hour").unwrap();
+    let ended = tokio::spawn(mounted.unmount());
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    kill_process(server, Signal::KILL).unwrap();
+    let ended = ended.await.unwrap();
+    assert_eq!(ended.why, UnmountReason::Died);
+    let reason = "the process that sends changes was ended, so it isn't known what is missing".to_owned();
+    assert_eq!(ended.lost, [LostChange { path: ".".to_owned(), reason }]);
+    assert!(!lease.folder.join("work").exists());
+}
+
+/// The end waits as long as anything moves, and what is small doesn't wait for what is large.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_takes_longer_than_the_usual_end_is_sent() {
+    let host = SshTestHost::start().await;
+    let lease = host.lend("loc");
+    let port = CountingPort::slow(host.port, Duration::from_millis(80)).await;
+    let mounted = lease.mount_at(port.port, MountTransport::Sync).await;
+    let here = mounted.mount_point.clone();
+    let large = noise(20 << 20);
+    let pause = mounted.pause();
+    fs::write(here.join("a-large"), &large).unwrap();
+    fs::write(here.join("z-small"), "small").unwrap();
+    drop(pause);
+    let since = Instant::now();
+    let ended = tokio::spawn(mounted.unmount());
+    eventually("the small one is there", || text(&lease.folder.join("z-small")) == "small").await;
+    assert!(!lease.folder.join("a-large").exists());
+    let ended = ended.await.unwrap();
+    assert_eq!((ended.why, ended.lost), (UnmountReason::Asked, Vec::new()));
+    assert!(since.elapsed() > Duration::from_secs(21), "{:?} is too fast to show anything", since.elapsed());
+    assert!(fs::read(lease.folder.join("a-large")).unwrap() == large);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_guard_leaves_no_copy() {
     let host = SshTestHost::start().await;
@@ -405,6 +448,11 @@ struct CountingPort {
 
 impl CountingPort {
     async fn to(port: u16) -> Self {
+        Self::slow(port, Duration::ZERO).await
+    }
+
+    /// Waits so long after each piece of at most 64 KiB.
+    async fn slow(port: u16, pause: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let here = listener.local_addr().unwrap().port();
         let bytes = Arc::new(AtomicU64::new(0));
@@ -413,8 +461,8 @@ impl CountingPort {
             while let Ok((near, _)) = listener.accept().await {
                 let far = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
                 let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
-                tokio::spawn(pass_on(near_in, far_out, Arc::clone(&counter)));
-                tokio::spawn(pass_on(far_in, near_out, Arc::clone(&counter)));
+                tokio::spawn(pass_on(near_in, far_out, Arc::clone(&counter), pause));
+                tokio::spawn(pass_on(far_in, near_out, Arc::clone(&counter), pause));
             }
         });
         Self { port: here, bytes }
@@ -425,13 +473,19 @@ impl CountingPort {
     }
 }
 
-async fn pass_on(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, bytes: Arc<AtomicU64>) {
+async fn pass_on(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    bytes: Arc<AtomicU64>,
+    pause: Duration,
+) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         bytes.fetch_add(length as u64, Ordering::SeqCst);
         if to.write_all(&buffer[..length]).await.is_err() {
             return;
         }
+        tokio::time::sleep(pause).await;
     }
 }
 

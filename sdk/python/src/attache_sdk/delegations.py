@@ -20,6 +20,17 @@ class _DelegationRequired(TypedDict):
     created_at: str
 
 
+class StagedCopyStatus(TypedDict, total=False):
+    """The copy that the agent of a staged delegation works in."""
+
+    unapplied: int
+    """Changed paths that are neither applied nor discarded."""
+    bytes: int
+    kept_until: str | None
+    warned_at: str | None
+    removed_at: str | None
+
+
 class Delegation(_DelegationRequired, total=False):
     """A folder that an agent on another machine works in."""
 
@@ -35,6 +46,7 @@ class Delegation(_DelegationRequired, total=False):
     revision: int
     result: DelegationOutcome | None
     changes: FolderChanges | None
+    staged: StagedCopyStatus | None
 
 
 class KeptPath(TypedDict):

@@ -60,6 +60,7 @@ __all__ = [
     "CreateConversationRequest",
     "CreateInputRequest",
     "CreateKeyRequest",
+    "CreateNotificationTarget",
     "CreatePermissionRequest",
     "CreateRunRequest",
     "CreateUserRequest",
@@ -99,6 +100,8 @@ __all__ = [
     "GrantList",
     "HeartbeatRequest",
     "HeartbeatResponse",
+    "HostSession",
+    "HostSessionList",
     "HubHealth",
     "InputAnswer",
     "InputId",
@@ -115,6 +118,15 @@ __all__ = [
     "MessageList",
     "MessageRole",
     "NameList",
+    "NotificationAddress",
+    "NotificationChoices",
+    "NotificationDetail",
+    "NotificationLanguage",
+    "NotificationService",
+    "NotificationTarget",
+    "NotificationTargetId",
+    "NotificationTargetList",
+    "NotificationTest",
     "OnLimit",
     "OnTimeout",
     "OnceReason",
@@ -171,6 +183,7 @@ __all__ = [
     "TrustRequest",
     "Tunnel",
     "TunnelId",
+    "UpdateNotificationTarget",
     "UpdateUserRequest",
     "UsageAmounts",
     "UsageRecord",
@@ -181,6 +194,7 @@ __all__ = [
     "UserId",
     "UserList",
     "WaitReason",
+    "WebPushKeys",
     "WorkerRequestId",
     "WorkerRequestState",
     "WorkspaceArtifact",
@@ -206,7 +220,7 @@ DecisionSource: TypeAlias = Literal["user", "policy", "mode", "timeout"]
 DelegationId: TypeAlias = str
 DelegationStatus: TypeAlias = Literal["created", "invited", "accepted", "started", "running", "completed", "error", "cancelled", "expired"]
 DeliveryId: TypeAlias = str
-DeliveryKind: TypeAlias = Literal["run_ended", "permission_requested", "task_updated"]
+DeliveryKind: TypeAlias = Literal["run_ended", "permission_requested", "task_updated", "notification"]
 DeliveryState: TypeAlias = Literal["pending", "delivered", "failed"]
 FileChangeKind: TypeAlias = Literal["added", "modified", "removed", "attributes"]
 FrameType: TypeAlias = Literal["request", "response", "notification", "chunk"]
@@ -216,6 +230,11 @@ Json: TypeAlias = Any
 KeyId: TypeAlias = str
 KeyScope: TypeAlias = Literal["read", "call", "decide", "manage", "admin"]
 MessageRole: TypeAlias = Literal["user", "agent"]
+NotificationAddress: TypeAlias = dict[str, Any]
+NotificationDetail: TypeAlias = Literal["title", "full"]
+NotificationLanguage: TypeAlias = Literal["en", "zh"]
+NotificationService: TypeAlias = Literal["web_push", "slack", "telegram", "feishu"]
+NotificationTargetId: TypeAlias = str
 OnLimit: TypeAlias = Literal["wait", "fallback", "fail"]
 OnTimeout: TypeAlias = Literal["deny_and_halt", "deny_and_continue", "keep_waiting"]
 OnceReason: TypeAlias = Literal["hidden_input", "private_agent", "plan"]
@@ -230,7 +249,7 @@ RunId: TypeAlias = str
 RunStatus: TypeAlias = Literal["pending", "running", "completed", "failed", "cancelled"]
 RuntimeId: TypeAlias = str
 RuntimeState: TypeAlias = Literal["active", "superseded", "revoked"]
-Storage: TypeAlias = Literal["ok", "disk_low", "disk_full", "read_only", "failed", "slow"]
+Storage: TypeAlias = Literal["ok", "disk_low", "disk_full", "read_only", "failed", "slow", "unreachable", "served_elsewhere"]
 Timestamp: TypeAlias = str
 Transport: TypeAlias = Literal["websocket", "sse", "json_rpc", "grpc", "http_json", "stdio", "in_process", "custom"]
 TunnelId: TypeAlias = str
@@ -460,14 +479,17 @@ class CallRequest(_CallRequestRequired, total=False):
     parts: list[Json] | None
     """Files, data and links for the task, as parts of an A2A 1.0 message."""
     permission_mode: PermissionMode | None
-    """Replaces the agent's permission mode for this call. Only who may change the agent's own can choose one that
-    isn't stricter."""
+    """Replaces the agent's permission mode for this call. Only callers who can change the agent's own can choose
+    one that isn't stricter."""
     priority: int | None
     """Higher goes first. Default: 0."""
     sandbox: Sandbox | None
     """Limits that the worker must enforce, or refuse the call."""
     timeout_ms: int | None
     """How long it may take once an agent works on it. Default: the agent's or the hub's limit."""
+    worktree: bool
+    """Let the run work in its own git worktree. Only for callers who can change the agent, if its device supports
+    it."""
 
 
 class _CallResultRequired(TypedDict):
@@ -670,6 +692,9 @@ class ClaimedRun(_ClaimedRunRequired, total=False):
     context_fragments: Json | None
     for_owner: bool
     """Whether the agent's owner created it in person, not through an agent or another run."""
+    host_session: str | None
+    """The session on the device that the conversation continues, if the run is `for_owner`. Otherwise, it can't be
+    executed."""
     instructions: str | None
     mcp: dict[str, Any] | None
     """The hub's tools, with a token limited to this run's rights while this claim lasts. Must not be logged."""
@@ -681,6 +706,8 @@ class ClaimedRun(_ClaimedRunRequired, total=False):
     """The limits its caller required."""
     trace_id: str | None
     workspace_root: str | None
+    worktree: bool
+    """Whether it works in a git worktree of its own, on a branch of its own, instead of in the agent's folder."""
 
 
 class _CompleteRequestRequired(TypedDict):
@@ -761,6 +788,9 @@ class CreateConversationRequest(TypedDict, total=False):
     agent_type: str | None
     """The agent it is meant for, as in a call. If the agent is private, so is the conversation, from the
     beginning."""
+    host_session: str | None
+    """The session of that agent's host that its runs in this conversation continue: an id, or `last`. Only for the
+    agent's owner in person. A conversation that already continues it is returned."""
     metadata: Json | None
     """Any object. Its `instructions` are passed to the agents of this conversation. Its `permission_mode` applies
     to runs for which none was chosen, if it is stricter than the agent's."""
@@ -794,6 +824,18 @@ class CreateKeyRequest(_CreateKeyRequestRequired, total=False):
     """Default: everything the role allows."""
     user: str | None
     """The name or id of its user. Default: the caller's."""
+
+
+class _CreateNotificationTargetRequired(TypedDict):
+    address: NotificationAddress
+    name: str
+    """What its person calls it, for example the device's name."""
+
+
+class CreateNotificationTarget(_CreateNotificationTargetRequired, total=False):
+    """`POST /api/v1/notification-targets`. Everything it is notified of follows the rights of the key or session
+    that creates it, and it ends with that."""
+    choices: NotificationChoices
 
 
 class _CreatePermissionRequestRequired(TypedDict):
@@ -845,8 +887,8 @@ class CreateRunRequest(_CreateRunRequestRequired, total=False):
     max_attempts: int | None
     parent_task_run_id: RunId | None
     permission_mode: PermissionMode | None
-    """Replaces the agent's permission mode for this run. Only who may change the agent's own can choose one that
-    isn't stricter."""
+    """Replaces the agent's permission mode for this run. Only callers who can change the agent's own can choose one
+    that isn't stricter."""
     priority: int | None
     """Higher goes first. Default: 0."""
     queue_ttl_ms: int | None
@@ -855,6 +897,9 @@ class CreateRunRequest(_CreateRunRequestRequired, total=False):
     task_type: str | None
     timeout_ms: int | None
     workspace_root: str | None
+    worktree: bool
+    """Let the run work in its own git worktree, on its own branch, instead of in the agent's folder. Only for
+    callers who can change the agent, if its device supports it."""
 
 
 class _CreateUserRequestRequired(TypedDict):
@@ -1109,6 +1154,9 @@ class HeartbeatRequest(TypedDict, total=False):
     agent_id: AgentId | None
     extensions: list[DeclaredExtension] | None
     """The A2A extensions the device supports. If absent, the previous list stays."""
+    host_sessions: list[HostSession]
+    """The sessions that the agent's host keeps for its working folder, newest first. Kept in memory, for the
+    agent's owner only."""
     running: list[RunId] | None
     """The runs this runtime is executing. A runtime that only supports 002 omits it."""
     token_rotation: bool
@@ -1128,6 +1176,35 @@ class _HeartbeatResponseRequired(TypedDict):
 class HeartbeatResponse(_HeartbeatResponseRequired, total=False):
     runtime_token: str | None
     """The runtime's next token. The current one stays valid until this one is first used."""
+
+
+class _HostSessionRequired(TypedDict):
+    command: str
+    """The shell command that continues it in a terminal of the device."""
+    folder: str
+    """The working folder on the device."""
+    session_id: str
+    """The host's own id for it."""
+    title: str
+    """Its name, or the beginning of its first task."""
+    updated_at: Timestamp
+
+
+class HostSession(_HostSessionRequired, total=False):
+    """A session that the host keeps for its working folder."""
+    conversation_id: ConversationId | None
+    """The conversation whose runs continue it. Absent for a session that was only used in a terminal."""
+
+
+class _HostSessionListRequired(TypedDict):
+    host_sessions: list[HostSession]
+    """Newest first."""
+
+
+class HostSessionList(_HostSessionListRequired, total=False):
+    """What the host of an agent keeps, as its device last reported. Only the agent's owner sees it."""
+    reported_at: Timestamp | None
+    """When the device last reported. Absent if it has not since the hub started."""
 
 
 class _HubHealthRequired(TypedDict):
@@ -1248,6 +1325,54 @@ class MessageList(_MessageListRequired, total=False):
 class NameList(TypedDict):
     """The response of `GET /api/v1/names`. Unknown ids are left out."""
     names: dict[str, str]
+
+
+class NotificationChoices(TypedDict, total=False):
+    """What a target is notified of, and how."""
+    approvals: bool
+    """Requests and questions that its person may decide or answer. Default: yes."""
+    detail: NotificationDetail
+    language: NotificationLanguage
+    runs: bool
+    """The end of runs that its person started."""
+
+
+class _NotificationTargetRequired(TypedDict):
+    choices: NotificationChoices
+    created_at: Timestamp
+    current: bool
+    """Whether the caller's own session created it."""
+    key_id: KeyId
+    """The key or session with whose rights it is notified, and with which it ends."""
+    name: str
+    notification_target_id: NotificationTargetId
+    origin: str
+    """Scheme, host and port."""
+    service: NotificationService
+
+
+class NotificationTarget(_NotificationTargetRequired, total=False):
+    """Its secrets are never shown."""
+    user_id: UserId | None
+
+
+class NotificationTargetList(TypedDict):
+    notification_targets: list[NotificationTarget]
+    """In order of creation."""
+    web_push_key: str
+    """The hub's public key for Web Push, base64url without padding: the `applicationServerKey` of a
+    subscription."""
+
+
+class _NotificationTestRequired(TypedDict):
+    delivered: bool
+
+
+class NotificationTest(_NotificationTestRequired, total=False):
+    """The result of `POST /api/v1/notification-targets/{target}/test`."""
+    error: str | None
+    status: int | None
+    """The service's HTTP status."""
 
 
 class _OpenTunnelRequestRequired(TypedDict):
@@ -1614,6 +1739,8 @@ class Run(_RunRequired, total=False):
     waiting: WaitReason | None
     waits_for: PendingQuestion | None
     """What it waits for. Only when reading a single run, not in lists."""
+    worktree: bool
+    """Whether it works in a git worktree of its own, on a branch of its own, instead of in the agent's folder."""
 
 
 class RunConflict(TypedDict):
@@ -1731,6 +1858,11 @@ class Tunnel(TypedDict):
     key and `?end=host`, keeping one socket waiting for the next connection."""
 
 
+class UpdateNotificationTarget(TypedDict):
+    """`PATCH /api/v1/notification-targets/{target}`."""
+    choices: NotificationChoices
+
+
 class UpdateUserRequest(TypedDict, total=False):
     """`PATCH /api/v1/users/{user}`. Absent members stay unchanged."""
     current_password: str | None
@@ -1823,6 +1955,12 @@ class _UserListRequired(TypedDict):
 
 class UserList(_UserListRequired, total=False):
     next_cursor: str | None
+
+
+class WebPushKeys(TypedDict):
+    """The browser's half of the encryption, base64url without padding."""
+    auth: str
+    p256dh: str
 
 
 class _WorkspaceArtifactRequired(TypedDict):

@@ -1,8 +1,9 @@
-//! gRPC messages of other implementations: conversion to the model and back, errors, and exactness.
+//! gRPC messages of other implementations: conversion to the model and back, errors, exactness, and memory.
 
 mod exact;
 mod golden;
 mod refused;
+mod weight;
 
 use attache_protocol::Json;
 

@@ -11,6 +11,9 @@ use attache_protocol::{
 use super::{PeerRunRelay, RelayOutcome};
 use crate::peer::peer_output::{TooMuchOutput, said_at_last, words};
 
+/// More than any id has. A database on a server couldn't index a very long one.
+const MAX_NAME: usize = 1024;
+
 // === impl PeerRunRelay ===
 
 impl PeerRunRelay {
@@ -115,6 +118,12 @@ impl PeerRunRelay {
     }
 
     async fn link(&mut self, change: PeerTaskChange, recovery: Recovery) -> Result<(), AgentFailure> {
+        let names = [&change.peer_task_id, &change.peer_context_id, &change.native_status];
+        if names.into_iter().flatten().any(|name| name.len() > MAX_NAME) {
+            return Err(
+                self.failure("The outside agent's id of the task, its context or its status is longer than 1 KiB.")
+            );
+        }
         let change = PeerTaskChange { recovery: Some(Some(recovery)), ..change };
         let linked = self.work.link_peer_task(change).await?;
         (self.task, self.context) = (linked.peer_task_id, linked.peer_context_id);

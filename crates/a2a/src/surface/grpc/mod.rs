@@ -1,6 +1,7 @@
 //! gRPC of both versions, on the same port, under different service names. The agent is the request's `tenant`; 0.3 has
 //! none and uses the metadata `x-attache-agent`. Without either it is the hub's default agent.
 
+mod decoded_size;
 mod status;
 mod v03;
 mod v1;
@@ -14,7 +15,7 @@ use axum::{
     Router,
     body::Body,
     http::{HeaderMap, HeaderValue, Request as HttpRequest},
-    middleware::{map_request, map_response},
+    middleware::{from_fn, map_request, map_response},
 };
 use futures_util::{StreamExt as _, stream::BoxStream};
 use tonic::{Request, Response, Status, metadata::MetadataMap};
@@ -38,6 +39,7 @@ pub(super) fn routes(site: &ServerContext) -> Router<ServerContext> {
     Router::new()
         .route_service("/lf.a2a.v1.A2AService/{method}", new)
         .route_service("/a2a.v1.A2AService/{method}", old)
+        .layer(from_fn(decoded_size::check))
         .layer(map_response(status::explained))
         .layer(map_request(accept_message))
 }

@@ -67,7 +67,7 @@ pub(super) async fn explained(response: Response<Body>) -> Response<Body> {
     let error = match status.code() {
         Code::Ok => return response,
         _ if !status.details().is_empty() => return response,
-        Code::Internal => Error::new(Kind::Request, "This isn't a message of this method, or it is nested too deeply."),
+        Code::Internal => malformed(),
         Code::OutOfRange => {
             let text = format!("The message is larger than {LIMIT} bytes. Send larger content as a `url`.");
             Error::new(Kind::Hub(attache_protocol::Code::TooLarge), text)
@@ -76,6 +76,10 @@ pub(super) async fn explained(response: Response<Body>) -> Response<Body> {
         _ => return response,
     };
     Status::from(error).into_http()
+}
+
+pub(super) fn malformed() -> Error {
+    Error::new(Kind::Request, "This isn't a message of this method, or it is nested too deeply.")
 }
 
 fn any(name: &str, value: Vec<u8>) -> Any {

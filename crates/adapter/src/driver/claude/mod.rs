@@ -2,6 +2,7 @@
 
 mod arguments;
 mod conversation;
+mod kept_sessions;
 mod message;
 mod permission;
 mod plan;
@@ -10,10 +11,12 @@ mod run;
 mod session_record;
 mod turn_result;
 
-use attache_protocol::wire::adapter::TaskReply;
+use std::path::Path;
+
+use attache_protocol::wire::{adapter::TaskReply, host_session::CLAUDE_RESUME};
 
 use super::{DriverRun, HostDialect, HostDriver};
-use crate::HostSetup;
+use crate::{Environment, HostSetup, KeptSession, SessionChoice};
 
 pub type ClaudeDriver = HostDriver<ClaudeDialect>;
 
@@ -24,6 +27,11 @@ pub struct ClaudeDialect;
 
 impl HostDialect for ClaudeDialect {
     const PLANS: bool = true;
+    const RESUME: Option<&str> = Some(CLAUDE_RESUME);
+
+    fn kept_sessions(environment: &Environment, folder: &Path, choice: SessionChoice<'_>) -> Vec<KeptSession> {
+        run::config_folder(environment).map(|config| kept_sessions::list(&config, folder, choice)).unwrap_or_default()
+    }
 
     async fn run(setup: HostSetup, job: DriverRun) -> Result<TaskReply, TaskReply> {
         run::run(&setup, &job).await

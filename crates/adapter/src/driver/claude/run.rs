@@ -11,16 +11,18 @@ use attache_os::small_file;
 use attache_protocol::wire::adapter::TaskReply;
 
 use super::{
+    ClaudeDialect,
     arguments::{self, ClaudeCommandLine, ClaudeSessionMode},
     conversation::ClaudeConversation,
     request,
     session_record::ClaudeSessionRecord,
 };
 use crate::{
-    DriverRun, attachment,
+    DriverRun, Environment, SessionChoice, attachment,
+    driver::HostDialect as _,
     host::{
-        HostLines, HostProcess, HostSetup, HostTurn, HostWriter, InheritedSecret, TurnVerdict, limits, outcome::reply,
-        process::HostExit, prompt,
+        HostLines, HostProcess, HostSetup, HostTurn, HostWriter, InheritedSecret, TurnVerdict, limits, memory,
+        outcome::reply, process::HostExit, prompt,
     },
 };
 
@@ -48,7 +50,9 @@ pub(super) async fn run(setup: &HostSetup, job: &DriverRun) -> Result<TaskReply,
     }
     let system = prompt::system(job);
     let allowed_by_owner = allowed_by_owner(job);
-    let mut note = ClaudeSessionRecord::find(setup, job.task.conversation_id);
+    let folder = job.folder()?;
+    let kept = |id: &str| ClaudeDialect::kept_sessions(&job.environment, &folder, SessionChoice::Only(id));
+    let mut note = ClaudeSessionRecord::new(setup, job.task.conversation_id, memory::earlier(setup, job, kept)?);
     let mut turn = HostTurn::begin(&setup.label, job).inside(&limits.walled);
     loop {
         // Created for each start, because it can only be read once.
@@ -68,7 +72,7 @@ pub(super) async fn run(setup: &HostSetup, job: &DriverRun) -> Result<TaskReply,
         let (speaker, lines) = (HostWriter::to(process.stdin()), HostLines::of(process.stdout()));
         let mut talk = ClaudeConversation::begin(&mut turn, job, speaker, lines);
         if job.plans_first() {
-            talk = talk.planning(config_folder(job).map(|folder| folder.join("plans")));
+            talk = talk.planning(config_folder(&job.environment).map(|folder| folder.join("plans")));
         }
         let verdict = talk.converse(system.as_deref(), &task, &given.native).await;
         let (session, has_forgotten, mut lines) = talk.into_parts();
@@ -81,7 +85,14 @@ pub(super) async fn run(setup: &HostSetup, job: &DriverRun) -> Result<TaskReply,
             ended = process.end(patience) => ended,
             never = drain_lines(&mut lines) => match never {},
         };
-        if has_forgotten && matches!(note.record(), ClaudeSessionMode::Resumed(_)) && verdict != TurnVerdict::Stopped {
+        if has_forgotten
+            && verdict != TurnVerdict::Stopped
+            && let ClaudeSessionMode::Resumed(session) = note.record()
+        {
+            if note.is_chosen() {
+                let message = memory::lost(setup, session, "it no longer exists");
+                return Ok(reply(TurnVerdict::NotAllowed { message }, &turn.finish(), &ended));
+            }
             turn.log("warning", "the earlier conversation is no longer available; starting a new one");
             note.forget();
             continue;
@@ -125,16 +136,16 @@ fn verdict_after_exit(verdict: TurnVerdict, ended: &HostExit) -> TurnVerdict {
 
 /// What the device owner's settings allow without asking.
 fn allowed_by_owner(job: &DriverRun) -> Vec<String> {
-    let Some(folder) = config_folder(job) else { return Vec::new() };
+    let Some(folder) = config_folder(&job.environment) else { return Vec::new() };
     let file = folder.join("settings.json").canonicalize();
     let text = file.and_then(|file| small_file::read(&file, MAX_SETTINGS));
     arguments::allowed_by(text.as_deref().map_err(|error| error.kind().into()))
 }
 
-/// Where the program keeps its settings and plans.
-fn config_folder(job: &DriverRun) -> Option<PathBuf> {
-    let folder = job.environment.get("CLAUDE_CONFIG_DIR").map(PathBuf::from);
-    folder.or_else(|| Some(Path::new(job.environment.get("HOME")?).join(".claude")))
+/// Where the program keeps its settings, sessions and plans.
+pub(super) fn config_folder(environment: &Environment) -> Option<PathBuf> {
+    let folder = environment.get("CLAUDE_CONFIG_DIR").map(PathBuf::from);
+    folder.or_else(|| Some(Path::new(environment.get("HOME")?).join(".claude")))
 }
 
 fn no_descriptor(setup: &HostSetup, error: &io::Error) -> TaskReply {

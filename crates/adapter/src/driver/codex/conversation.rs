@@ -72,8 +72,22 @@ pub(super) struct ThreadOptions<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ThreadPersistence<'a> {
     Nothing,
+    New,
     /// Resumes this thread, or starts a new one.
-    Thread(Option<&'a str>),
+    Resumed(&'a str),
+    /// Resumes this thread, which a person chose.
+    Chosen(&'a str),
+}
+
+/// A thread that was to be opened.
+#[derive(Debug)]
+pub(super) enum OpenedThread {
+    Open(String),
+    /// The chosen one can't be resumed.
+    Lost {
+        session: String,
+        why: String,
+    },
 }
 
 /// Time limit for Codex to start. It needs a second, more on a busy machine.
@@ -124,8 +138,7 @@ impl<'a> CodexConversation<'a> {
         }
     }
 
-    /// Opens a thread and returns its id.
-    pub(super) async fn open(&mut self, opening: &ThreadOptions<'_>) -> Result<String, TurnVerdict> {
+    pub(super) async fn open(&mut self, opening: &ThreadOptions<'_>) -> Result<OpenedThread, TurnVerdict> {
         let is_confined = settings::is_confined(&self.limits.own);
         // Its own sandbox can't be built inside walls, which hold without it.
         let sandbox = if self.limits.walled.is_empty() { "workspace-write" } else { "danger-full-access" };
@@ -144,11 +157,14 @@ impl<'a> CodexConversation<'a> {
             ephemeral: None,
             experimental_raw_events: None,
         };
-        if let ThreadPersistence::Thread(Some(earlier)) = opening.keeping {
+        if let ThreadPersistence::Resumed(earlier) | ThreadPersistence::Chosen(earlier) = opening.keeping {
             open.thread_id = Some(earlier);
             let number = self.rpc.ask("thread/resume", &open).await;
             match started_within(START_TIMEOUT, answer_to(self, number)).await? {
                 Ok(opened) => return self.opened(understood(&opened)?),
+                Err(error) if matches!(opening.keeping, ThreadPersistence::Chosen(_)) => {
+                    return Ok(OpenedThread::Lost { session: earlier.to_owned(), why: error.text() });
+                }
                 Err(error) => self.log("info", format!("Codex no longer has this conversation: {}", error.text())),
             }
         }
@@ -159,14 +175,14 @@ impl<'a> CodexConversation<'a> {
         self.opened(opened)
     }
 
-    fn opened(&mut self, opened: CodexThreadOpened) -> Result<String, TurnVerdict> {
+    fn opened(&mut self, opened: CodexThreadOpened) -> Result<OpenedThread, TurnVerdict> {
         let profile = opened.active_permission_profile.map(|profile| profile.id);
         if settings::is_confined(&self.limits.own) && profile.as_deref() != Some(settings::PROFILE) {
             let message = "it didn't accept the run's limits, so the task was not started".to_owned();
             return Err(TurnVerdict::Refused { message });
         }
         self.thread = Some(opened.thread.id.clone());
-        Ok(opened.thread.id)
+        Ok(OpenedThread::Open(opened.thread.id))
     }
 
     /// Runs the task.

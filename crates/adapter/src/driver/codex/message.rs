@@ -9,7 +9,7 @@ use crate::host::HostUsage;
 #[serde(rename_all = "camelCase")]
 pub(super) struct CodexInitialize {
     client_info: CodexClientInfo,
-    capabilities: CodexCapabilities,
+    capabilities: CodexClientCapabilities,
 }
 
 #[derive(Debug, Serialize)]
@@ -21,7 +21,7 @@ struct CodexClientInfo {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct CodexCapabilities {
+struct CodexClientCapabilities {
     /// Required for raw events, the only source that says whether a command asks to leave the sandbox.
     experimental_api: bool,
 }
@@ -351,7 +351,7 @@ impl CodexInitialize {
         let version = env!("CARGO_PKG_VERSION");
         Self {
             client_info: CodexClientInfo { name: "attache", title: "Attaché", version },
-            capabilities: CodexCapabilities { experimental_api: true },
+            capabilities: CodexClientCapabilities { experimental_api: true },
         }
     }
 }

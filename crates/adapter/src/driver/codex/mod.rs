@@ -3,21 +3,25 @@
 mod approval;
 mod conversation;
 mod item;
+mod kept_sessions;
 mod message;
 mod settings;
 mod turn_result;
 
 use std::path::{Path, PathBuf};
 
-use attache_protocol::wire::adapter::TaskReply;
+use attache_protocol::wire::{adapter::TaskReply, host_session::CODEX_RESUME};
 
-use self::conversation::{CodexConversation, ThreadOptions, ThreadPersistence};
+use self::conversation::{CodexConversation, OpenedThread, ThreadOptions, ThreadPersistence};
 use super::{DriverRun, HostDialect, HostDriver};
 use crate::{
+    Environment, KeptSession, SessionChoice,
     attachment::{self, Attachment, PreparedTask},
     host::{
-        HostLaunch, HostMemory, HostProcess, HostSetup, HostTurn, TurnVerdict, limits, limits::AgreedLimits, outcome,
-        prompt,
+        HostLaunch, HostMemory, HostProcess, HostSetup, HostTurn, TurnVerdict, limits,
+        limits::AgreedLimits,
+        memory::{self, EarlierSession},
+        outcome, prompt,
     },
 };
 
@@ -26,9 +30,22 @@ pub type CodexDriver = HostDriver<CodexDialect>;
 #[derive(Debug)]
 pub struct CodexDialect;
 
+/// Where the run's thread works, and the one that it continues.
+struct ThreadPlan<'a> {
+    cwd: &'a str,
+    limits: &'a AgreedLimits,
+    earlier: Option<EarlierSession>,
+}
+
 // === impl CodexDialect ===
 
 impl HostDialect for CodexDialect {
+    const RESUME: Option<&str> = Some(CODEX_RESUME);
+
+    fn kept_sessions(environment: &Environment, folder: &Path, choice: SessionChoice<'_>) -> Vec<KeptSession> {
+        home(environment).map(|home| kept_sessions::list(&home, folder, choice)).unwrap_or_default()
+    }
+
     async fn run(setup: HostSetup, job: DriverRun) -> Result<TaskReply, TaskReply> {
         let attached = attachment::of(&job)?;
         let text = job.task_text(&attached)?;
@@ -36,13 +53,15 @@ impl HostDialect for CodexDialect {
         let given = attachment::prepare(&job, &text, attached, takes)?;
         let folder = job.folder()?;
         let cwd = named(&folder)?;
+        let earlier = earlier_session(&setup, &job, &folder, &limits)?;
         let turn = HostTurn::begin(&setup.label, &job).inside(&limits.walled);
         let launch = launch(&setup, cwd, &limits);
         let mut process = HostProcess::start(&setup, &launch, &limits.walled, &job).await?;
         let mut conversation = CodexConversation::with(&mut process, turn, &folder, &limits);
+        let plan = ThreadPlan { cwd, limits: &limits, earlier };
         let verdict = tokio::select! {
             biased;
-            verdict = converse(&mut conversation, &process, &setup, &job, cwd, &limits, &given) => verdict,
+            verdict = converse(&mut conversation, &process, &setup, &job, &given, plan) => verdict,
             () = job.stop.cancelled() => TurnVerdict::Stopped,
         };
         if verdict.cuts_short() {
@@ -76,6 +95,12 @@ impl HostDialect for CodexDialect {
     }
 }
 
+/// Where Codex keeps its settings and sessions.
+fn home(environment: &Environment) -> Option<PathBuf> {
+    let home = environment.get("CODEX_HOME").map(PathBuf::from);
+    home.or_else(|| Some(Path::new(environment.get("HOME")?).join(".codex")))
+}
+
 /// Codex looks up the folder's trust level by this path.
 fn named(folder: &Path) -> Result<&str, TaskReply> {
     folder.to_str().ok_or_else(|| {
@@ -102,16 +127,34 @@ fn takes(attachment: &Attachment) -> bool {
     is_small && IMAGES.contains(&attachment.kind().as_str())
 }
 
+/// The session to continue. A resumed one doesn't report which commands ask to leave the sandbox, so Codex's own limits need
+/// a new one.
+fn earlier_session(
+    setup: &HostSetup,
+    job: &DriverRun,
+    folder: &Path,
+    limits: &AgreedLimits,
+) -> Result<Option<EarlierSession>, TaskReply> {
+    let kept = |id: &str| CodexDialect::kept_sessions(&job.environment, folder, SessionChoice::Only(id));
+    match memory::earlier(setup, job, kept)? {
+        Some(EarlierSession { id, is_chosen: true }) if !limits.own.is_empty() => {
+            let why = "a run with limits works in a session of its own on this device";
+            Err(TaskReply::failed("refused", memory::lost(setup, &id, why)))
+        }
+        earlier => Ok(earlier.filter(|_| limits.own.is_empty())),
+    }
+}
+
 /// Runs the task. Can be dropped at any await point.
 async fn converse(
     conversation: &mut CodexConversation<'_>,
     process: &HostProcess,
     setup: &HostSetup,
     job: &DriverRun,
-    cwd: &str,
-    limits: &AgreedLimits,
     given: &PreparedTask,
+    plan: ThreadPlan<'_>,
 ) -> TurnVerdict {
+    let ThreadPlan { cwd, limits, earlier } = plan;
     let work = async {
         let home = conversation.initialize().await?;
         if let Some(home) = home.filter(|home| is_temporary(Path::new(home), job)) {
@@ -122,18 +165,26 @@ async fn converse(
             conversation.log("warning", warning);
         }
         let conversation_id = job.task.conversation_id;
-        // A resumed thread doesn't report which commands ask to leave the sandbox, so limits need a new thread.
         let remembers = limits.own.is_empty() && setup.memory != HostMemory::Stateless;
-        let earlier = setup.memory.recall(setup, conversation_id).filter(|_| remembers);
         let programs = programs(process);
         let programs: Vec<&Path> = programs.iter().map(PathBuf::as_path).collect();
         let opening = ThreadOptions {
             cwd,
             instructions: prompt::system(job),
             config: settings::config(job.task.mcp.as_ref(), &limits.own, &programs),
-            keeping: if remembers { ThreadPersistence::Thread(earlier.as_deref()) } else { ThreadPersistence::Nothing },
+            keeping: match &earlier {
+                _ if !remembers => ThreadPersistence::Nothing,
+                None => ThreadPersistence::New,
+                Some(EarlierSession { id, is_chosen: false }) => ThreadPersistence::Resumed(id),
+                Some(EarlierSession { id, is_chosen: true }) => ThreadPersistence::Chosen(id),
+            },
         };
-        let thread = conversation.open(&opening).await?;
+        let thread = match conversation.open(&opening).await? {
+            OpenedThread::Open(thread) => thread,
+            OpenedThread::Lost { session, why } => {
+                return Err(TurnVerdict::NotAllowed { message: memory::lost(setup, &session, &why) });
+            }
+        };
         if remembers {
             setup.memory.remember(setup, conversation_id, &thread);
         }

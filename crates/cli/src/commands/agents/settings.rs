@@ -34,7 +34,7 @@ pub(super) struct AgentSettingsArgs {
     /// Time limit for runs whose caller sets none (90s, 30m, 8h, 7d); `default` uses the hub's limit
     #[arg(long, value_name = "TIME", value_parser = run_timeout)]
     run_timeout: Option<RunTimeoutArg>,
-    /// What its runs do when its model account reaches a usage limit: wait until it resets, go on with the caller's fallback
+    /// What its runs do when its model account reaches a usage limit: wait until it resets, continue with the caller's fallback
     /// agent, or fail
     #[arg(long, value_name = "wait|fallback|fail", value_parser = on_limit)]
     on_limit: Option<OnLimit>,

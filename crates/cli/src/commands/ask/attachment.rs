@@ -11,6 +11,7 @@ use tokio::fs::File;
 
 use crate::{
     env::context::CommandContext,
+    text::{ask as texts, errors},
     ui::{failure::CommandFailure, output::time},
 };
 
@@ -26,8 +27,7 @@ impl Files {
         for path in paths {
             let metadata = std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
             if !metadata.is_file() {
-                return Err(CommandFailure::usage(format!("{} is not a file", path.display()))
-                    .hint("Pass one --file option per file."));
+                return Err(CommandFailure::usage(errors::not_a_file(path.display())).hint(errors::one_file_each()));
             }
             files.push((path.clone(), metadata.len()));
         }
@@ -62,7 +62,7 @@ impl Files {
             let artifact = stored.map_err(|error| too_large(error.into(), path, *size))?;
             parts.push(Part::artifact(artifact.artifact_id, name, kind));
             if !context.output.is_json() {
-                context.output.say(format_args!("Uploaded {} ({}).", path.display(), time::size(*size)));
+                context.output.say(texts::uploaded(path.display(), time::size(*size)));
             }
         }
         Ok(parts)
@@ -77,11 +77,8 @@ fn too_large(failure: CommandFailure, path: &Path, size: u64) -> CommandFailure 
     if failure.code != "too_large" {
         return failure;
     }
-    CommandFailure {
-        message: format!("{} ({}) exceeds this hub's artifact size limit", path.display(), time::size(size)),
-        ..failure
-    }
-    .hint("Delegate the folder instead (attache delegate --help), or raise the hub's limit with --max-artifact-bytes.")
+    CommandFailure { message: texts::file_too_large(path.display(), time::size(size)), ..failure }
+        .hint(texts::file_too_large_do())
 }
 
 fn name(path: &Path) -> String {

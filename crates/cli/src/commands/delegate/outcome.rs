@@ -6,9 +6,12 @@ use attache_protocol::{
     wire::{awcp::AwcpErrorCode, delegation::Delegation, output::OutputLocation},
 };
 
-use crate::ui::{
-    failure::CommandFailure,
-    output::{TextStyle, clean, time},
+use crate::{
+    text::{delegations as texts, terms},
+    ui::{
+        failure::CommandFailure,
+        output::{TextStyle, clean, time},
+    },
 };
 
 pub(in crate::commands) const fn style(status: DelegationStatus) -> TextStyle {
@@ -45,9 +48,9 @@ pub(in crate::commands) fn verdict(delegation: &Delegation) -> Result<(), Comman
     };
     Err(match failure {
         Some(failure) => {
-            CommandFailure::new(code, exit, format!("{}: {}", failure.code, failure.message)).hint(failure.hint.clone())
+            CommandFailure::new(code, exit, texts::result(failure.code, &failure.message)).hint(failure.hint.clone())
         }
-        None => CommandFailure::new(code, exit, format!("the delegation is {}", delegation.status)),
+        None => CommandFailure::new(code, exit, texts::is_now(terms::delegation_status(delegation.status))),
     })
 }
 
@@ -56,19 +59,18 @@ fn cut(delegation: &Delegation) -> Option<CommandFailure> {
     let result = delegation.result.as_ref()?;
     let OutputLocation { bytes, artifact_id, task_run_id, lost } = result.full_output.as_ref()?;
     let here = time::size(result.final_summary.as_ref().map_or(0, String::len) as u64);
-    let message = format!("the output is truncated: {here} of text, out of {} in total", time::size(*bytes));
+    let message = texts::cut(here, time::size(*bytes));
     let failure = CommandFailure::new("output_cut", exit::FAILED, message);
     Some(match (artifact_id, lost) {
         (Some(artifact), _) => {
-            let run = task_run_id.map(|run| format!(" of {run}")).unwrap_or_default();
             let remote = clean::line(&delegation.peer_url);
-            failure.hint(format!(
-                "The complete output is artifact {artifact}{run} at {remote}. With a key for that hub: attache artifacts get \
-                 {artifact} --output FILE"
-            ))
+            failure.hint(match task_run_id {
+                Some(run) => texts::cut_artifact_of(artifact, run, remote),
+                None => texts::cut_artifact(artifact, remote),
+            })
         }
         (None, Some(why)) => failure.hint(clean::line(why).into_owned()),
-        (None, None) => failure.hint("The remote agent didn't keep the rest."),
+        (None, None) => failure.hint(texts::cut_lost()),
     })
 }
 
@@ -77,13 +79,7 @@ pub(in crate::commands) fn changed(delegation: &Delegation) -> Option<String> {
     let changes = delegation.changes.as_ref()?;
     let stat = changes.diff_stat;
     Some(match stat.files_changed {
-        0 => "No changes to the folder.".to_owned(),
-        count => {
-            let files = if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
-            format!(
-                "{files} changed, +{} −{} lines. See: attache delegations diff {}",
-                stat.insertions, stat.deletions, delegation.delegation_id
-            )
-        }
+        0 => texts::no_changes().to_owned(),
+        count => texts::changes(count, stat.insertions, stat.deletions, delegation.delegation_id),
     })
 }

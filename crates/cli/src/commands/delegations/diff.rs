@@ -2,12 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use attache_delegation::delegator::originals_folder;
-use attache_protocol::{
-    DelegationId,
-    error::exit,
-    wire::delegation::{Delegation, DelegationDiff},
-};
+use attache_delegation::delegator::{originals_folder, staged_folders};
+use attache_protocol::{DelegationId, error::exit, wire::delegation::DelegationDiff};
 use attache_workspace::{
     export::LeaseRecord,
     report::{self, NOT_SHOWN},
@@ -26,7 +22,12 @@ pub(super) async fn run(context: &CommandContext, delegation: &IdArg, paths: &[S
         daemon.diff(id).await?
     } else {
         let delegation = daemon.get(id).await?;
-        let text = of_paths(&originals(context, id)?, &delegation, paths)?;
+        let staged = staged_folders(&context.config.awcp_home()?, id);
+        let (before, folder) = match staged.filter(|_| delegation.staged.is_some()) {
+            Some(staged) => (staged.base, staged.copy),
+            None => (originals(context, id)?, PathBuf::from(&delegation.workspace_dir)),
+        };
+        let text = of_paths(&before, &folder, id, paths)?;
         DelegationDiff { text, accepted: delegation.accepted }
     };
     // No other line of a patch starts like this.
@@ -35,6 +36,12 @@ pub(super) async fn run(context: &CommandContext, delegation: &IdArg, paths: &[S
         context.output.json(&diff)?;
     } else {
         context.output.raw(&diff.text)?;
+    }
+    let shown = daemon.get(id).await?;
+    if !diff.text.is_empty()
+        && let Some(text) = super::staged_text(context, &shown)
+    {
+        context.output.say(format_args!("This delegation is staged: {text}."));
     }
     if left == 0 {
         return Ok(());
@@ -57,8 +64,7 @@ fn originals(context: &CommandContext, delegation: DelegationId) -> Result<PathB
 }
 
 /// Compares the originals with the current files.
-fn of_paths(before: &Path, delegation: &Delegation, paths: &[String]) -> Result<String, CommandFailure> {
-    let id = delegation.delegation_id;
+fn of_paths(before: &Path, folder: &Path, id: DelegationId, paths: &[String]) -> Result<String, CommandFailure> {
     if !before.exists() {
         let message = format!("there are no originals of {id}: it changed nothing, or they were removed to save space");
         return Err(CommandFailure::new("not_found", exit::NOT_FOUND, message)
@@ -66,7 +72,7 @@ fn of_paths(before: &Path, delegation: &Delegation, paths: &[String]) -> Result<
     }
     let record =
         LeaseRecord::load(before).map_err(|error| CommandFailure::file("read the originals in", before, &error))?;
-    report::diff_of(Path::new(&delegation.workspace_dir), &record, paths).map_err(|error| {
+    report::diff_of(folder, &record, paths).map_err(|error| {
         let failure = match &error {
             report::Error::NotBelow(_) => CommandFailure::usage(error.to_string()),
             report::Error::Untouched(_) => CommandFailure::new("not_found", exit::NOT_FOUND, error.to_string()),

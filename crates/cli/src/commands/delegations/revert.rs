@@ -64,8 +64,7 @@ pub(super) async fn revert(
 /// Says which files were skipped and why, and how to choose a version.
 pub(super) fn say_kept(context: &CommandContext, delegation: DelegationId, kept: &[KeptPath]) {
     for kept in kept {
-        let line = format!("skipped: {} ({})", clean::line(&kept.path), clean::line(&kept.reason));
-        context.output.say_styled(TextStyle::Busy, line);
+        say_skipped(context, &kept.path, &kept.reason);
         for version in &kept.versions {
             context.output.say_styled(TextStyle::Dim, format_args!("  your version: {}", clean::line(version)));
         }
@@ -77,6 +76,11 @@ pub(super) fn say_kept(context: &CommandContext, delegation: DelegationId, kept:
              --take before|mine PATH…"
         ));
     }
+}
+
+pub(super) fn say_skipped(context: &CommandContext, path: &str, reason: &str) {
+    let line = format!("skipped: {} ({})", clean::line(path), clean::line(reason));
+    context.output.say_styled(TextStyle::Busy, line);
 }
 
 fn version(name: &str) -> Option<ConflictChoice> {

@@ -4,11 +4,15 @@ use attache_client::daemon::DaemonClient;
 use attache_protocol::{
     DelegationId,
     error::exit,
-    wire::delegation::{AcceptRequest, AcceptedFile, DelegationReview, KeptPath, RevertRequest, ReviewFile},
+    wire::delegation::{
+        AcceptRequest, AcceptedFile, ApplyRequest, DelegationReview, DiscardRequest, KeptPath, RevertRequest,
+        RevertResult, ReviewFile, UnappliedPath,
+    },
 };
 use serde::Serialize;
 
 use super::{
+    apply::{apply, say_unapplied},
     revert::{revert, say_kept},
     review_dialogue,
 };
@@ -29,7 +33,7 @@ pub(super) struct ReviewArgs {
     delegation: IdArg,
     /// Review only these paths, relative to the folder
     paths: Vec<String>,
-    /// Accept the changes to these paths without asking
+    /// Accept the changes to these paths without asking; those of a staged delegation are applied to the folder
     #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with_all = ["paths", "accept_all"])]
     accept: Vec<String>,
     /// Accept all changes without asking, or those to PATHS
@@ -48,20 +52,33 @@ pub(super) struct ReviewOutcome {
     pub(super) discarded: Vec<String>,
     /// To be discarded, and left alone with the reason.
     pub(super) kept: Vec<KeptPath>,
+    /// Of a staged delegation: accepted, but not applied.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) unapplied: Vec<UnappliedPath>,
     /// Not decided.
     pub(super) left: Vec<String>,
+}
+
+/// The changes of one delegation, and how they are accepted and discarded.
+pub(super) struct ChangeReview<'a> {
+    pub(super) context: &'a CommandContext,
+    pub(super) daemon: &'a DaemonClient,
+    pub(super) id: DelegationId,
+    /// They wait in a copy.
+    pub(super) is_staged: bool,
 }
 
 pub(super) async fn run(context: &CommandContext, args: ReviewArgs) -> Result<(), CommandFailure> {
     let daemon = daemon_access::daemon(context).await?;
     let id = args.delegation.delegation(&daemon).await?;
+    let changes = ChangeReview::of(context, &daemon, id).await?;
     let mut files = daemon.review(id).await?.files;
     if !args.paths.is_empty() {
         check_paths(id, &files, &args.paths)?;
         files.retain(|file| is_among(&file.changed.path, &args.paths));
     }
     if args.is_decided() {
-        let outcome = decide(context, &daemon, id, files, &args).await?;
+        let outcome = decide(&changes, files, &args).await?;
         return report(context, id, &outcome);
     }
     if !prompt::is_attended(&context.output) {
@@ -72,28 +89,27 @@ pub(super) async fn run(context: &CommandContext, args: ReviewArgs) -> Result<()
         context.output.say("Nothing is left to review.");
         return Ok(());
     }
-    let outcome = review_dialogue::run(context, &daemon, id, files).await?;
+    let outcome = review_dialogue::run(&changes, files).await?;
     report(context, id, &outcome)
 }
 
 /// Does what the options say.
 async fn decide(
-    context: &CommandContext,
-    daemon: &DaemonClient,
-    id: DelegationId,
+    changes: &ChangeReview<'_>,
     files: Vec<ReviewFile>,
     args: &ReviewArgs,
 ) -> Result<ReviewOutcome, CommandFailure> {
+    let id = changes.id;
     check_paths(id, &files, &args.accept)?;
     check_paths(id, &files, &args.discard)?;
     let mut outcome = ReviewOutcome::default();
     let (mut chosen, mut left): (Vec<_>, Vec<_>) =
         files.into_iter().partition(|file| args.accept_all || is_among(&file.changed.path, &args.accept));
     chosen.retain(|file| !file.accepted);
-    accept(daemon, id, &chosen, &mut outcome).await?;
+    changes.accept(&chosen, &mut outcome).await?;
     if !args.discard.is_empty() {
         let request = RevertRequest { paths: args.discard.clone(), ..RevertRequest::default() };
-        let reverted = revert(context, daemon, id, &request).await?;
+        let reverted = changes.discard(&request).await?;
         outcome.discarded.extend(reverted.restored);
         outcome.kept.extend(reverted.kept);
         left.retain(|file| !is_among(&file.changed.path, &args.discard));
@@ -102,26 +118,58 @@ async fn decide(
     Ok(outcome)
 }
 
-/// Accepts the files in the state in which they were shown. One that can't be read is left.
-pub(super) async fn accept(
-    daemon: &DaemonClient,
-    id: DelegationId,
-    files: &[ReviewFile],
-    outcome: &mut ReviewOutcome,
-) -> Result<(), CommandFailure> {
-    let mut request = AcceptRequest::default();
-    for file in files {
-        let path = file.changed.path.clone();
-        match &file.state {
-            Some(state) => request.files.push(AcceptedFile { path, state: state.clone() }),
-            None => outcome.left.push(path),
+impl<'a> ChangeReview<'a> {
+    async fn of(
+        context: &'a CommandContext,
+        daemon: &'a DaemonClient,
+        id: DelegationId,
+    ) -> Result<Self, CommandFailure> {
+        let staged = daemon.get(id).await?.staged;
+        let is_staged = staged.is_some_and(|staged| staged.unapplied > 0 && staged.removed_at.is_none());
+        Ok(Self { context, daemon, id, is_staged })
+    }
+
+    /// Accepts the files in the state in which they were shown. One that can't be read is left. Changes of a staged delegation are
+    /// applied.
+    pub(super) async fn accept(&self, files: &[ReviewFile], outcome: &mut ReviewOutcome) -> Result<(), CommandFailure> {
+        let mut chosen = Vec::new();
+        for file in files {
+            let path = file.changed.path.clone();
+            match &file.state {
+                Some(state) => chosen.push(AcceptedFile { path, state: state.clone() }),
+                None => outcome.left.push(path),
+            }
         }
-    }
-    if !request.files.is_empty() {
-        daemon.accept(id, &request).await?;
+        if chosen.is_empty() {
+            return Ok(());
+        }
+        if self.is_staged {
+            let request = ApplyRequest { files: chosen.clone(), ..ApplyRequest::default() };
+            let applied = apply(self.context, self.daemon, self.id, &request).await?;
+            let is_chosen = |path: &&String| chosen.iter().any(|file| file.path == **path);
+            outcome.accepted.extend(applied.applied.iter().filter(is_chosen).cloned());
+            outcome.discarded.extend(applied.discarded);
+            outcome.unapplied.extend(applied.kept);
+            return Ok(());
+        }
+        let request = AcceptRequest { files: chosen };
+        self.daemon.accept(self.id, &request).await?;
         outcome.accepted.extend(request.files.into_iter().map(|file| file.path));
+        Ok(())
     }
-    Ok(())
+
+    /// Restores files or hunks: in the copy if the delegation is staged.
+    pub(super) async fn discard(&self, request: &RevertRequest) -> Result<RevertResult, CommandFailure> {
+        if !self.is_staged {
+            // Only a whole file has other versions to choose from.
+            return match request.hunks {
+                Some(_) => Ok(self.daemon.revert(self.id, request).await?),
+                None => revert(self.context, self.daemon, self.id, request).await,
+            };
+        }
+        let RevertRequest { paths, alone, hunks, .. } = request.clone();
+        Ok(self.daemon.discard(self.id, &DiscardRequest { paths, alone, hunks }).await?)
+    }
 }
 
 fn report(context: &CommandContext, id: DelegationId, outcome: &ReviewOutcome) -> Result<(), CommandFailure> {
@@ -129,11 +177,16 @@ fn report(context: &CommandContext, id: DelegationId, outcome: &ReviewOutcome) -
         context.output.json(outcome)?;
     } else {
         say_kept(context, id, &outcome.kept);
-        let left = outcome.left.len() + outcome.kept.len();
+        say_unapplied(context, id, &outcome.unapplied);
+        let left = outcome.left.len() + outcome.kept.len() + outcome.unapplied.len();
         let (accepted, discarded) = (outcome.accepted.len(), outcome.discarded.len());
         context.output.say(format_args!("{accepted} accepted, {discarded} discarded, {left} left."));
     }
-    if outcome.kept.is_empty() { Ok(()) } else { Err(CommandFailure::quiet(exit::INCOMPLETE)) }
+    if outcome.kept.is_empty() && outcome.unapplied.is_empty() {
+        Ok(())
+    } else {
+        Err(CommandFailure::quiet(exit::INCOMPLETE))
+    }
 }
 
 /// Lists what is left to review. As JSON, also what is accepted.

@@ -5,22 +5,15 @@ use std::{
     ops::ControlFlow,
 };
 
-use attache_client::daemon::DaemonClient;
 use attache_protocol::{
-    Code, DelegationId,
+    Code,
     wire::delegation::{HunkSelection, RevertRequest, ReviewFile},
 };
 
-use super::{
-    revert::revert,
-    review::{ReviewOutcome, accept, change, lines, note},
-};
-use crate::{
-    env::context::CommandContext,
-    ui::{
-        failure::CommandFailure,
-        output::{TerminalOutput, TextStyle, clean},
-    },
+use super::review::{ChangeReview, ReviewOutcome, change, lines, note};
+use crate::ui::{
+    failure::CommandFailure,
+    output::{TerminalOutput, TextStyle, clean},
 };
 
 /// What a person answers.
@@ -56,19 +49,14 @@ const HUNK_HELP: &str = "  a, accept   keep this hunk
   s, skip     decide later: the hunk stays, the file isn't accepted (default)
   q, quit     stop; nothing was done to this file";
 
-pub(super) async fn run(
-    context: &CommandContext,
-    daemon: &DaemonClient,
-    id: DelegationId,
-    files: Vec<ReviewFile>,
-) -> Result<ReviewOutcome, CommandFailure> {
+pub(super) async fn run(changes: &ChangeReview<'_>, files: Vec<ReviewFile>) -> Result<ReviewOutcome, CommandFailure> {
     let mut outcome = ReviewOutcome::default();
     for at in 0..files.len() {
-        let decided = decide(context, daemon, id, &files, at, &mut outcome).await;
+        let decided = decide(changes, &files, at, &mut outcome).await;
         let goes_on = match decided {
             // It changed while the person decided. The rest can go on.
             Err(failure) if failure.code == Code::VersionChanged.as_str() => {
-                context.output.failure(&failure);
+                changes.context.output.failure(&failure);
                 outcome.left.push(files[at].changed.path.clone());
                 ControlFlow::Continue(())
             }
@@ -83,38 +71,36 @@ pub(super) async fn run(
 
 /// Shows one file, asks, and does what the person says.
 async fn decide(
-    context: &CommandContext,
-    daemon: &DaemonClient,
-    id: DelegationId,
+    changes: &ChangeReview<'_>,
     files: &[ReviewFile],
     at: usize,
     outcome: &mut ReviewOutcome,
 ) -> Result<ControlFlow<()>, CommandFailure> {
     let path = &files[at].changed.path;
     // As it is now: the person may have taken a while.
-    let file = daemon.review_file(id, path).await?;
-    show(&context.output, &file, &format!("{} of {}", at + 1, files.len()))?;
+    let file = changes.daemon.review_file(changes.id, path).await?;
+    show(&changes.context.output, &file, &format!("{} of {}", at + 1, files.len()))?;
     let quit = |outcome: &mut ReviewOutcome| {
         outcome.left.extend(files[at..].iter().map(|file| file.changed.path.clone()));
         Ok(ControlFlow::Break(()))
     };
-    let has_hunks = file.hunks.len() > 1 && !file.changed.also_changed_here;
+    let has_hunks = file.hunks.len() > 1 && (changes.is_staged || !file.changed.also_changed_here);
     match ask_about_file(has_hunks)? {
-        ReviewAnswer::Accept => accept(daemon, id, &[file], outcome).await?,
+        ReviewAnswer::Accept => changes.accept(&[file], outcome).await?,
         ReviewAnswer::Discard => {
             let request = RevertRequest { paths: vec![path.clone()], alone: true, ..RevertRequest::default() };
-            let reverted = revert(context, daemon, id, &request).await?;
+            let reverted = changes.discard(&request).await?;
             outcome.discarded.extend(reverted.restored.into_iter().filter(|restored| restored == path));
             outcome.kept.extend(reverted.kept);
         }
-        ReviewAnswer::HunkByHunk => match ask_about_hunks(&context.output, &file)? {
-            Some(decisions) => apply(daemon, id, file, decisions, outcome).await?,
+        ReviewAnswer::HunkByHunk => match ask_about_hunks(&changes.context.output, &file)? {
+            Some(decisions) => carry_out(changes, file, decisions, outcome).await?,
             None => return quit(outcome),
         },
         ReviewAnswer::Skip => outcome.left.push(path.clone()),
         ReviewAnswer::AcceptRest => {
-            accept(daemon, id, &[file], outcome).await?;
-            accept(daemon, id, &files[at + 1..], outcome).await?;
+            changes.accept(&[file], outcome).await?;
+            changes.accept(&files[at + 1..], outcome).await?;
             return Ok(ControlFlow::Break(()));
         }
         ReviewAnswer::Quit => return quit(outcome),
@@ -123,9 +109,8 @@ async fn decide(
 }
 
 /// Discards hunks, and accepts the file if the rest of it was accepted.
-async fn apply(
-    daemon: &DaemonClient,
-    id: DelegationId,
+async fn carry_out(
+    changes: &ChangeReview<'_>,
     file: ReviewFile,
     decisions: HunkDecisions,
     outcome: &mut ReviewOutcome,
@@ -134,7 +119,7 @@ async fn apply(
     let HunkDecisions { discarded, is_complete } = decisions;
     if discarded.is_empty() {
         if is_complete {
-            return accept(daemon, id, &[file], outcome).await;
+            return changes.accept(&[file], outcome).await;
         }
         outcome.left.push(path);
         return Ok(());
@@ -148,7 +133,7 @@ async fn apply(
     let kept: Vec<String> = kept.map(|(hunk, _)| body(&hunk).to_owned()).collect();
     let selection = HunkSelection { path: path.clone(), numbers: discarded, fingerprint: patch.fingerprint };
     let request = RevertRequest { hunks: Some(selection), ..RevertRequest::default() };
-    let reverted = daemon.revert(id, &request).await?;
+    let reverted = changes.discard(&request).await?;
     let is_done = reverted.kept.is_empty();
     outcome.discarded.extend(reverted.restored);
     outcome.kept.extend(reverted.kept);
@@ -156,10 +141,10 @@ async fn apply(
         return Ok(());
     }
     // Only what was seen is accepted: the hunks that remain, and nothing that came since.
-    let now = daemon.review_file(id, &path).await?;
+    let now = changes.daemon.review_file(changes.id, &path).await?;
     let remaining = now.patch.as_ref().map(|patch| hunks(&patch.text).map(|hunk| body(&hunk).to_owned()).collect());
     if is_complete && remaining == Some(kept) {
-        return accept(daemon, id, &[now], outcome).await;
+        return changes.accept(&[now], outcome).await;
     }
     outcome.left.push(path);
     Ok(())

@@ -12,6 +12,7 @@ use super::finding::DoctorFinding;
 use crate::{
     env::{config, context::CommandContext, hosts},
     server::supervised_adapter,
+    text::doctor as texts,
 };
 
 /// Maximum time for a host to start.
@@ -47,8 +48,8 @@ pub(super) async fn check(context: &CommandContext, findings: &mut Vec<DoctorFin
     let around = config::detection_environment();
     let found = preset::detect(&table, &around).await;
     if found.is_empty() {
-        let fix = "docs/hosts.md lists the supported hosts and how to install them.";
-        findings.push(DoctorFinding::ok("host", "no agent hosts are installed; only the built-in shell").fix(fix));
+        let fix = texts::no_hosts_do();
+        findings.push(DoctorFinding::ok("host", texts::no_hosts()).fix(fix));
     }
     findings.extend(found.iter().map(|found| {
         let said = hosts::describe(found, &around);
@@ -92,17 +93,14 @@ pub(super) async fn try_start(context: &CommandContext, profile: &Profile) -> Op
     Some(match tried {
         // Claude Code reports a missing login only at its first task.
         Ok(Ok(())) if found.login == LoginState::Out && host.preset.driver == DriverKind::Claude => return None,
-        Ok(Ok(())) => DoctorFinding::ok(
-            "host",
-            format!("{label} starts and accepts tasks ({:.1} s)", began.elapsed().as_secs_f64()),
-        ),
-        Ok(Err(message)) => DoctorFinding::problem("host", format!("{label} fails to start for a task: {message}"))
-            .fix("Fix the reported problem or the host's configuration, then run `attache doctor` again."),
-        Err(_) => DoctorFinding::warning(
-            "host",
-            format!("{label} didn't start within {} seconds", HOST_START_TIMEOUT.as_secs()),
-        )
-        .fix("Start it manually on this device and check what it's waiting for."),
+        Ok(Ok(())) => {
+            DoctorFinding::ok("host", texts::host_starts(label, format_args!("{:.1}", began.elapsed().as_secs_f64())))
+        }
+        Ok(Err(message)) => {
+            DoctorFinding::problem("host", texts::host_fails(label, message)).fix(texts::host_fails_do())
+        }
+        Err(_) => DoctorFinding::warning("host", texts::host_slow(label, HOST_START_TIMEOUT.as_secs()))
+            .fix(texts::host_slow_do()),
     })
 }
 
@@ -111,10 +109,9 @@ pub(super) fn check_executor(context: &CommandContext, profile: &Profile) -> Opt
     let executor = &profile.local_executor;
     match (executor.kind.as_deref(), executor.reference.as_deref()) {
         (None | Some(supervised_adapter::SHELL), _) | (Some(supervised_adapter::COMMAND), Some(_)) => None,
-        (Some(supervised_adapter::COMMAND), None) => Some(
-            DoctorFinding::problem("adapter", format!("{} has no program to run tasks with", profile.key()))
-                .fix("Pair again with --local-executor-ref PROG."),
-        ),
+        (Some(supervised_adapter::COMMAND), None) => {
+            Some(DoctorFinding::problem("adapter", texts::no_program(profile.key())).fix(texts::no_program_do()))
+        }
         (Some(kind), reference) => {
             let failure = hosts::host(context, kind, reference).err()?;
             Some(DoctorFinding::problem("adapter", failure.message).fix(failure.hint))

@@ -1,10 +1,14 @@
 //! `attache runtime pair`: pairs this device with an agent, by redeeming a code or by showing one to confirm.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use attache_adapter::preset::{ApprovalSupport, HostProblem};
 use attache_client::{HubAddress, PairingTicket};
-use attache_protocol::{Code, KeyPin, Secret, pairing::PairingCode, wire::account::AccountRequest};
+use attache_protocol::{
+    Code, KeyPin, Secret,
+    pairing::PairingCode,
+    wire::{account::AccountRequest, host_session::KeptSessions},
+};
 use attache_runtime::{
     pair::{self, PairOptions},
     profile::{LocalExecutor, Profile, ProfileSet, Profiles},
@@ -52,16 +56,18 @@ pub(super) struct Args {
     /// Certificate pin, if the hub uses a self-signed certificate; saved in the profile [default: $ATTACHE_PIN]
     #[arg(long, value_name = "sha256:…")]
     pin: Option<KeyPin>,
-    /// Executor for tasks: a host such as `claude_cli` or `codex`, or `custom`, `command`, `shell` [default: shell]
+    /// Executor for tasks: a host such as `claude_cli` or `codex`, or `custom`, `command`, `shell` [default: shell, or what
+    /// this device had for the same agent]
     #[arg(long, value_name = "TYPE")]
     local_executor_type: Option<String>,
     /// Path of the host's program if it's not the one in PATH; for `custom` and `command`, the program with its
     /// arguments
     #[arg(long, value_name = "REF")]
     local_executor_ref: Option<String>,
-    /// Keep the host's session across the tasks of a conversation
-    #[arg(long)]
-    keep_sessions: bool,
+    /// In whose conversations the host keeps its session from one task to the next, and whether you can continue sessions
+    /// of this device's terminal: yours, everyone's (without a value), or none [default: own]
+    #[arg(long, value_name = KeptSessions::CHOICES, value_parser = hosts::kept_sessions, num_args = 0..=1, require_equals = true, default_missing_value = "all")]
+    keep_sessions: Option<KeptSessions>,
     /// Workspace folder of the agent
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
@@ -102,6 +108,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         walls::refuse_planted_link(&context, folder)?;
     }
     let options = options(&context, &home, &args)?;
+    let is_known = options.local_executor.kind.is_some();
     // Check the executor before redeeming the code, which works only once.
     if options.local_agent_endpoint.is_none() {
         check_executor(&context, &options.local_executor, &args).await?;
@@ -129,12 +136,34 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             TextStyle::Good,
             format_args!("Paired with {} at {}.", status::agent_name(&profile), profile.api_base),
         );
+        say_executor(&context, &profile, is_known);
         return Box::pin(start::run(context, start::Args::of(&profile))).await;
     }
-    done(&context, &home, &profile)
+    done(&context, &home, &profile, is_known)
 }
 
-fn done(context: &CommandContext, home: &Home, profile: &Profile) -> Result<(), CommandFailure> {
+/// Which program will run the tasks, and whether it asks, unless that was said before pairing.
+fn say_executor(context: &CommandContext, profile: &Profile, is_known: bool) {
+    let executor = &profile.local_executor;
+    let chosen = match &profile.local_agent_endpoint {
+        Some(endpoint) => format!("the adapter at {endpoint}"),
+        None => status::executor(executor),
+    };
+    context.output.say(format_args!("Executor: {chosen}"));
+    let own = match executor.kind.as_deref() {
+        Some(supervised_adapter::SHELL) => Some("The built-in shell".to_owned()),
+        Some(supervised_adapter::COMMAND) => Some(format!("`{}`", executor.reference.as_deref().unwrap_or_default())),
+        _ => None,
+    };
+    if !is_known
+        && profile.local_agent_endpoint.is_none()
+        && let Some(warning) = own.and_then(|label| ApprovalSupport::No.warning(&label))
+    {
+        context.output.say_styled(TextStyle::Busy, warning);
+    }
+}
+
+fn done(context: &CommandContext, home: &Home, profile: &Profile, is_known: bool) -> Result<(), CommandFailure> {
     let output = &context.output;
     if output.is_json() {
         return output.json(&status::ProfileOutput::of(profile, status::ActiveProfile::Yes));
@@ -143,6 +172,7 @@ fn done(context: &CommandContext, home: &Home, profile: &Profile) -> Result<(), 
         TextStyle::Good,
         format_args!("Paired with {} at {}.", status::agent_name(profile), profile.api_base),
     );
+    say_executor(context, profile, is_known);
     output.say(format_args!("The profile is in {}. Start the runtime:", home.profiles().display()));
     output.say("  attache runtime start");
     Ok(())
@@ -170,7 +200,7 @@ fn options(context: &CommandContext, home: &Home, args: &Args) -> Result<PairOpt
     let set = Profiles::at(home.path(), context.env.clone()).load()?;
     let earlier = earlier(&set, &address);
     let local_executor = LocalExecutor {
-        kind: kind(args, earlier),
+        kind: kind(args, &set, &address),
         reference: reference(args)?,
         keep_sessions: args.keep_sessions,
         workspace: args.workspace.as_deref().map(absolute).transpose()?,
@@ -205,19 +235,26 @@ fn reference(args: &Args) -> Result<Option<String>, CommandFailure> {
     }
 }
 
-/// The earlier pairing with the same hub, if any. Its settings are kept unless the arguments override them.
+/// An earlier pairing with the same hub, if any: it has the hub's pin and this device's name.
 fn earlier<'a>(set: &'a ProfileSet, address: &HubAddress) -> Option<&'a Profile> {
     let api_base = address.api_base();
     let active = set.select(None).ok().filter(|active| active.api_base == api_base);
     active.or_else(|| set.profiles.values().find(|profile| profile.api_base == api_base))
 }
 
-fn kind(args: &Args, earlier: Option<&Profile>) -> Option<String> {
-    args.local_executor_type.clone().or_else(|| match (&args.local_agent_endpoint, earlier) {
-        (Some(_), _) => Some("custom".to_owned()),
-        (None, Some(profile)) => profile.local_executor.kind.clone(),
-        (None, None) => Some(supervised_adapter::SHELL.to_owned()),
-    })
+/// The executor, as far as it is known before pairing. `None` if it depends on the agent of the code: the same agent keeps its
+/// executor, and never gets that of another one.
+fn kind(args: &Args, set: &ProfileSet, address: &HubAddress) -> Option<String> {
+    if args.local_executor_type.is_some() {
+        return args.local_executor_type.clone();
+    }
+    if args.local_agent_endpoint.is_some() {
+        return Some("custom".to_owned());
+    }
+    let api_base = address.api_base();
+    let mut paired = set.profiles.values().filter(|profile| profile.api_base == api_base);
+    let is_shell = |profile: &Profile| profile.local_executor.kind.as_deref() == Some(supervised_adapter::SHELL);
+    paired.all(is_shell).then(|| supervised_adapter::SHELL.to_owned())
 }
 
 /// Whether the executor asks for approval before risky steps, if known.
@@ -251,14 +288,15 @@ async fn check_executor(context: &CommandContext, executor: &LocalExecutor, args
         }
         Some(supervised_adapter::COMMAND) => {
             let reference = executor.reference.as_deref().unwrap_or_default();
-            hosts::has_command(reference)?;
+            let folders = [&executor.cwd, &executor.workspace].into_iter().flatten().map(Path::new);
+            hosts::has_command(reference, &folders.chain([Path::new("")]).collect::<Vec<_>>())?;
             warn(ApprovalSupport::No, &format!("`{reference}`"));
             return Ok(());
         }
         Some(kind) => kind,
     };
     let host = hosts::host(context, kind, executor.reference.as_deref())?;
-    if args.keep_sessions {
+    if args.keep_sessions.is_some_and(|kept| kept != KeptSessions::Off) {
         host.sessions(&context.home()?)?;
     }
     let around = config::detection_environment();

@@ -1,24 +1,27 @@
-//! `attache runtime set`: changes the hub address, pin, device name, folder or sandbox of a pairing, without pairing again.
+//! `attache runtime set`: changes the hub address, pin, device name, folder, sandbox or sessions of a pairing, without pairing again.
 
 use std::path::PathBuf;
 
 use attache_client::HubAddress;
-use attache_protocol::{KeyPin, wire::runtime::WalledRuns};
+use attache_protocol::{
+    KeyPin,
+    wire::{host_session::KeptSessions, runtime::WalledRuns},
+};
 use attache_runtime::profile::Profiles;
 
 use super::{pair::absolute, status};
 use crate::{
-    env::{context::CommandContext, home, walls},
+    env::{context::CommandContext, home, hosts, walls},
     ui::failure::CommandFailure,
 };
 
-/// Change a pairing's hub address, certificate pin, device name, folder or sandbox
+/// Change a pairing's hub address, certificate pin, device name, folder, sandbox or sessions
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache runtime set --api-base https://hub.example.org       the hub has moved
   attache runtime set --pin sha256:…                           the hub has a new self-signed certificate
   attache runtime set --device-name workbench --profile agt_…/rtm_…
-  attache runtime set --sandbox all                            also your own runs see only their folder
+  attache runtime set --sandbox all                            your own runs, too, see only their folder
 
 Restart a running runtime to apply the changes.")]
 pub(super) struct Args {
@@ -38,6 +41,10 @@ pub(super) struct Args {
     /// where this machine's walls hold (`attache sandbox`) [default: others]
     #[arg(long, value_name = WalledRuns::CHOICES, value_parser = walls::walled_runs)]
     sandbox: Option<WalledRuns>,
+    /// In whose conversations the host keeps its session from one task to the next, and whether you can continue sessions
+    /// of this device's terminal: yours, everyone's, or none [default: own]
+    #[arg(long, value_name = KeptSessions::CHOICES, value_parser = hosts::kept_sessions)]
+    keep_sessions: Option<KeptSessions>,
     /// Pairing to change [default: the active one]
     #[arg(long, value_name = "AGENT/RUNTIME")]
     profile: Option<String>,
@@ -60,7 +67,7 @@ fn parse_pin(text: &str) -> Result<PinChangeArg, String> {
 
 pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFailure> {
     let changes = [args.api_base.is_some(), args.pin.is_some(), args.device_name.is_some(), args.cwd.is_some()];
-    if !changes.contains(&true) && args.sandbox.is_none() {
+    if !changes.contains(&true) && args.sandbox.is_none() && args.keep_sessions.is_none() {
         return Err(CommandFailure::usage("nothing to change")
             .hint("Pass at least one option; see attache runtime set --help."));
     }
@@ -87,6 +94,7 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
         }
         profile.device_name = args.device_name.or_else(|| profile.device_name.clone());
         profile.local_executor.cwd = cwd.or_else(|| profile.local_executor.cwd.clone());
+        profile.local_executor.keep_sessions = args.keep_sessions.or(profile.local_executor.keep_sessions);
         profile.sandbox = args.sandbox.unwrap_or(profile.sandbox);
         Some(profile.clone())
     })?;

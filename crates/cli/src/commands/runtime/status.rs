@@ -113,7 +113,12 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         let folder = profile.cwd().unwrap_or("the one in which the runtime is started");
         row("folder", TextCell::plain(folder));
     }
-    row("sandbox", TextCell::plain(walls::describe(view.sandbox)));
+    // Only an adapter of ours builds walls.
+    let sandbox = match &view.local_agent_endpoint {
+        Some(_) => "none; the adapter decides what a run sees",
+        None => walls::describe(view.sandbox),
+    };
+    row("sandbox", TextCell::plain(sandbox));
     row("adapter", TextCell::plain(view.local_agent_endpoint.as_deref().unwrap_or("started by the runtime")));
     output.table(&table)
 }

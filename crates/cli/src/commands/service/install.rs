@@ -38,8 +38,8 @@ use crate::{
   sudo attache service install --hub --system -- --listen 0.0.0.0:7800 --tls-self-signed
   sudo attache service install --runtime --system --run-as ann
 
-Arguments after -- are passed to `attache hub` or `attache runtime start`. A hub of the system keeps its data in
-/var/lib/attache and runs as a user of its own. A runtime starts agents, so it runs as the person whose agents they are.")]
+Arguments after -- are passed to `attache hub` or `attache runtime start`. A hub that is a system service keeps
+its data in /var/lib/attache and runs as its own user. A runtime starts agents, so it runs as the person whose agents they are.")]
 pub(super) struct Args {
     #[command(flatten)]
     service: ServiceArgs,
@@ -52,7 +52,7 @@ pub(super) struct Args {
     /// Replace the file even if something else wrote it
     #[arg(long)]
     force: bool,
-    /// User of a service of the system [default for a runtime: the user of sudo]
+    /// Account that a system service runs as [default for a runtime: the user who ran sudo]
     #[arg(long, value_name = "USER")]
     run_as: Option<String>,
     /// Arguments for `attache hub` or `attache runtime start`
@@ -171,7 +171,7 @@ fn system_account(
         return Err(CommandFailure::usage("a user for this service is missing")
             .hint("Pass the person it works for: --run-as USER. Or install it as that person, with --user."));
     };
-    let known = Command::new("id").args(["-u", "--", &user]).output();
+    let known = Command::new(attache_os::program::path("id")).args(["-u", "--", &user]).output();
     if known.is_ok_and(|output| output.status.success()) {
         return Ok(ServiceAccount::Named(user));
     }
@@ -185,7 +185,7 @@ fn check_program(spec: &ServiceSpec) -> Result<(), CommandFailure> {
     let is_hidden = hidden.iter().any(|folder| spec.program.starts_with(folder));
     if spec.account == ServiceAccount::Dynamic && is_hidden {
         let program = spec.program.display();
-        return Err(CommandFailure::failed(format!("a service of the system can't start {program}")).hint(format!(
+        return Err(CommandFailure::failed(format!("a system service can't start {program}")).hint(format!(
             "It doesn't see people's folders. Copy the program first: sudo install {program} /usr/local/bin/attache, and \
              run that one."
         )));

@@ -6,6 +6,7 @@ use std::{
     process::{Command, Output},
 };
 
+use attache_os::program;
 use attache_protocol::error::exit;
 use serde::Serialize;
 
@@ -188,7 +189,7 @@ impl ServiceManager {
         let mut command;
         match self {
             Self::Systemd => {
-                command = Command::new("journalctl");
+                command = Command::new(program::path("journalctl"));
                 let unit = match scope {
                     ServiceScope::User => "--user-unit",
                     ServiceScope::System => "--unit",
@@ -196,7 +197,7 @@ impl ServiceManager {
                 command.args([unit, role.service_name(), "--lines", &lines, "--no-pager"]);
             }
             Self::Launchd => {
-                command = Command::new("tail");
+                command = Command::new(program::path("tail"));
                 command.args(["-n", &lines]);
             }
         }
@@ -274,8 +275,8 @@ fn target(role: ServiceRole, scope: ServiceScope) -> String {
     format!("{}/{}", domain(scope), launchd::label(role))
 }
 
-fn run(program: &str, args: &[&str]) -> io::Result<Output> {
-    Command::new(program).args(args).output()
+fn run(name: &str, args: &[&str]) -> io::Result<Output> {
+    Command::new(program::path(name)).args(args).output()
 }
 
 fn systemctl(scope: ServiceScope, args: &[&str]) -> Result<(), CommandFailure> {

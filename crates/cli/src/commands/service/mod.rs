@@ -39,7 +39,7 @@ use crate::{
   attache service logs --runtime -f
   attache service uninstall --runtime                       data and pairings are kept
 
-A service of the user starts at login; run `loginctl enable-linger` to start it at boot. A service of the system needs root.
+A user service starts at login; run `loginctl enable-linger` to start it at boot. A system service needs root.
 See docs/install.md.")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -93,7 +93,7 @@ struct ServiceArgs {
     /// The runtime, which runs tasks for the agents that this device is paired with
     #[arg(long)]
     runtime: bool,
-    /// A service of the system, started at boot (the default for root)
+    /// A system service, started at boot (the default for root)
     #[arg(long, conflicts_with = "user")]
     system: bool,
     /// A service of this user, started at login (the default for everyone else)
@@ -274,9 +274,9 @@ fn need_rights(scope: ServiceScope, doing: &str, role: ServiceRole) -> Result<()
         return Ok(());
     }
     let role = role.option();
-    Err(CommandFailure::new("denied", exit::DENIED, format!("only root can {doing} a service of the system")).hint(
-        format!("Run `sudo attache service {doing} {role} --system`, or use your own service manager: {role} --user."),
-    ))
+    Err(CommandFailure::new("denied", exit::DENIED, format!("only root can {doing} a system service")).hint(format!(
+        "Run `sudo attache service {doing} {role} --system`, or use your own service manager: {role} --user."
+    )))
 }
 
 fn foreign(file: &Path) -> CommandFailure {

@@ -5,7 +5,10 @@ use std::time::Duration;
 use attache_client::HubClient;
 use attache_protocol::{RunId, Timestamp, rules::recovery::Recovery};
 
-use crate::ui::output::time;
+use crate::{
+    text::{ask as text, terms},
+    ui::output::time,
+};
 
 /// Interval between checks of a silent run.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -28,9 +31,9 @@ impl DeviceSilence {
             return None;
         }
         if !is_away {
-            return Some("the device is back".to_owned());
+            return Some(text::device_back().to_owned());
         }
-        let until = time::relative_or(run.lease_expires_at, now, "soon");
-        Some(format!("the device isn't responding; unless it comes back, its lease on the run expires {until}"))
+        let until = time::relative_or(run.lease_expires_at, now, terms::soon());
+        Some(text::device_silent(until))
     }
 }

@@ -15,14 +15,14 @@ use attache_protocol::{
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
 
-use crate::ui::{
-    names::DisplayNames,
-    output::{TextStyle, clean},
-    tool_input::{self, ToolInput},
+use crate::{
+    text::{ask as texts, terms},
+    ui::{
+        names::DisplayNames,
+        output::{TextStyle, clean},
+        tool_input::{self, ToolInput},
+    },
 };
-
-/// Shown instead of the input that only the private agent's owner sees.
-const PRIVATE_CALL: &str = "a private agent, so only its owner sees the request and decides";
 
 /// The open questions of one run.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ impl RunQuestions {
                 if private {
                     let seen = self.private_call.as_ref().map(tool_input::request_summary);
                     let hidden = seen.is_none();
-                    let brief = seen.unwrap_or_else(|| PRIVATE_CALL.to_owned());
+                    let brief = seen.unwrap_or_else(|| texts::private_call().to_owned());
                     self.asked = Some(RequestSummary { tool, brief, hidden });
                     return None;
                 }
@@ -158,28 +158,39 @@ impl RunQuestions {
                     return None;
                 }
                 let RequestSummary { tool, brief, hidden } = self.asked.take().unwrap_or_default();
-                let mut text =
-                    format!("waiting for approval of {}: {}", clean::exact_line(&tool), clean::exact_line(&brief));
+                let mut text = texts::waiting_for_approval(clean::exact_line(&tool), clean::exact_line(&brief));
                 match permission_request_id.filter(|_| !hidden) {
                     Some(id) if self.may_type => self.ask(TerminalQuestion::Approval(id)),
                     Some(id) => text = format!("{text}\n{}", self.commands(id)),
                     None => {}
                 }
-                said(TextStyle::Busy, text, Some("waiting for approval"))
+                said(TextStyle::Busy, text, Some(texts::status_approval()))
             }
             Some(EventKind::PermissionDecided) => {
                 let QuestionEventData { permission_request_id, state, source, by, comment, .. } = data();
                 self.remove_answered(
                     |question| matches!(question, TerminalQuestion::Approval(id) if Some(*id) == permission_request_id),
                 );
-                let by = by.map_or_else(|| "someone".to_owned(), |by| self.names.get(by));
-                let comment = comment.map(|comment| format!(": {}", clean::exact_line(&comment))).unwrap_or_default();
+                let by = by.map_or_else(|| terms::someone().to_owned(), |by| self.names.get(by));
+                let comment = comment.map(|comment| clean::exact_line(&comment).into_owned());
                 match (state?, source) {
                     // A standing grant or the agent's settings answered immediately.
                     (_, Some(DecisionSource::Policy | DecisionSource::Mode)) => None,
-                    (PermissionState::Approved, _) => said(TextStyle::Dim, format!("approved by {by}{comment}"), None),
-                    (PermissionState::Denied, _) => said(TextStyle::Bad, format!("denied by {by}{comment}"), None),
-                    (PermissionState::Expired, _) => said(TextStyle::Bad, "denied: no answer in time".to_owned(), None),
+                    (PermissionState::Approved, _) => {
+                        let text = match comment {
+                            Some(comment) => texts::approved_because(by, comment),
+                            None => texts::approved_by(by),
+                        };
+                        said(TextStyle::Dim, text, None)
+                    }
+                    (PermissionState::Denied, _) => {
+                        let text = match comment {
+                            Some(comment) => texts::denied_because(by, comment),
+                            None => texts::denied_by(by),
+                        };
+                        said(TextStyle::Bad, text, None)
+                    }
+                    (PermissionState::Expired, _) => said(TextStyle::Bad, texts::denied_late().to_owned(), None),
                     (PermissionState::Pending | PermissionState::Cancelled, _) => None,
                 }
             }
@@ -188,22 +199,15 @@ impl RunQuestions {
                 let prompt = prompt.unwrap_or_default();
                 if self.may_type {
                     self.ask(TerminalQuestion::Input { id: input_request_id, prompt });
-                    return said(TextStyle::Dim, String::new(), Some("waiting for input"));
+                    return said(TextStyle::Dim, String::new(), Some(texts::status_input()));
                 }
-                let how = format!("  answer it: attache runs answer {run} \"…\"{}", self.suffix);
-                said(
-                    TextStyle::Busy,
-                    format!("asks for input: {}\n{how}", clean::exact(&prompt)),
-                    Some("waiting for input"),
-                )
+                let text = texts::asks_elsewhere(clean::exact(&prompt), run, &self.suffix);
+                said(TextStyle::Busy, text, Some(texts::status_input()))
             }
             Some(EventKind::TaskAuthorizationRequired) => {
-                let (prompt, suffix) = (data().prompt, &self.suffix);
-                let text = format!(
-                    "{}\n  to send it a message: attache runs input {run} \"…\"{suffix}",
-                    clean::exact(&prompt.unwrap_or_default())
-                );
-                said(TextStyle::Busy, text, Some("waiting for authorization"))
+                let prompt = data().prompt.unwrap_or_default();
+                let text = texts::authorize(clean::exact(&prompt), run, &self.suffix);
+                said(TextStyle::Busy, text, Some(texts::status_authorization()))
             }
             Some(EventKind::TaskInputReceived) => {
                 let answered = data().input_request_id;
@@ -213,7 +217,7 @@ impl RunQuestions {
                 None
             }
             Some(EventKind::TaskWaiting) if data().waiting.is_none() => {
-                said(TextStyle::Dim, String::new(), Some("running"))
+                said(TextStyle::Dim, String::new(), Some(texts::status_running()))
             }
             Some(EventKind::TaskRequeued | EventKind::TaskDeferred) => {
                 self.open.clear();
@@ -226,10 +230,7 @@ impl RunQuestions {
 
     /// The commands that decide an approval request.
     fn commands(&self, id: PermissionId) -> String {
-        let suffix = &self.suffix;
-        format!(
-            "  allow it: attache approvals approve {id}{suffix}\n  deny it:  attache approvals deny {id}{suffix}\n  see it:   attache approvals show {id}{suffix}"
-        )
+        texts::decide_with(id, &self.suffix)
     }
 
     fn ask(&mut self, question: TerminalQuestion) {
@@ -286,7 +287,7 @@ impl RunQuestions {
         self.may_type = false;
         let open = std::mem::take(&mut self.open);
         let elsewhere = |question| match question {
-            TerminalQuestion::Input { .. } => format!("  answer it: attache runs answer {run} \"…\"{}", self.suffix),
+            TerminalQuestion::Input { .. } => texts::answer_it(run, &self.suffix),
             TerminalQuestion::Approval(id) => self.commands(id),
         };
         open.into_iter().map(elsewhere).collect()
@@ -295,31 +296,30 @@ impl RunQuestions {
 
 /// The full approval request and how to answer it here.
 pub(crate) fn approval_text(request: &PermissionRequest) -> String {
-    let mut lines =
-        vec![format!("  {} wants to use {}", clean::line(&request.agent_name), clean::exact_line(&request.tool))];
+    let mut lines = vec![texts::wants_tool(clean::line(&request.agent_name), clean::exact_line(&request.tool))];
     let indented = |text: &str| clean::exact(text).lines().map(|line| format!("    {line}")).collect::<Vec<_>>();
     for (name, text) in tool_input::sections(request) {
-        lines.push(format!("  {}:", clean::exact_line(&name)));
+        lines.push(texts::part(clean::exact_line(&name)));
         lines.extend(indented(&text));
     }
     if let Some(diff) = &request.diff {
-        lines.push("  proposed changes:".to_owned());
+        lines.push(texts::proposed().to_owned());
         lines.extend(indented(diff));
     }
     if let Some(cwd) = &request.cwd {
-        lines.push(format!("  in: {}", clean::exact_line(cwd)));
+        lines.push(texts::in_folder(clean::exact_line(cwd)));
     }
     if let Some(risk) = &request.risk {
-        lines.push(format!("  risk: {}", clean::exact_line(risk)));
+        lines.push(texts::risk(clean::exact_line(risk)));
     }
     if let Some(reason) = &request.reason {
-        lines.push(format!("  reason: {}", clean::exact_line(reason)));
+        lines.push(texts::reason(clean::exact_line(reason)));
     }
     if !request.undisclosed.is_empty() {
-        lines.push(format!("  not disclosed: {}", clean::exact_line(&request.undisclosed.join(", "))));
+        lines.push(texts::undisclosed(clean::exact_line(&request.undisclosed.join(", "))));
     }
-    let wider = if request.once.is_none() { ", r to allow for this run" } else { "" };
-    lines.push(format!("  Type a to allow once{wider}, d to deny (d REASON tells the agent why):"));
+    let how = if request.once.is_none() { texts::type_a_r_or_d() } else { texts::type_a_or_d() };
+    lines.push(how.to_owned());
     lines.join("\n")
 }
 

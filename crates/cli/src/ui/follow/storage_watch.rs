@@ -5,7 +5,10 @@ use std::time::Duration;
 use attache_client::HubClient;
 use attache_protocol::wire::system::Storage;
 
-use crate::ui::output::{TerminalOutput, TextStyle};
+use crate::{
+    text::ask as text,
+    ui::output::{TerminalOutput, TextStyle},
+};
 
 /// Interval between checks of the hub's storage.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3);
@@ -19,14 +22,9 @@ pub(crate) async fn watch(output: TerminalOutput, hub: &HubClient) {
         let problem = health.storage.and_then(Storage::problem);
         match (before, problem) {
             (before, Some(problem)) if before != Some(problem) => {
-                output.say_styled(
-                    TextStyle::Bad,
-                    format_args!(
-                        "The hub can't write to its storage: {problem}. The run resumes automatically once that is fixed."
-                    ),
-                );
+                output.say_styled(TextStyle::Bad, text::storage_broken(problem));
             }
-            (Some(_), None) => output.say_styled(TextStyle::Good, "The hub's storage is working again."),
+            (Some(_), None) => output.say_styled(TextStyle::Good, text::storage_works()),
             _ => {}
         }
         before = problem;

@@ -5,9 +5,12 @@ use std::collections::HashSet;
 use attache_protocol::Json;
 use serde::Deserialize;
 
-use crate::ui::{
-    output::{TextStyle, clean},
-    tool_input::ToolInput,
+use crate::{
+    text::ask as text,
+    ui::{
+        output::{TextStyle, clean},
+        tool_input::ToolInput,
+    },
 };
 
 /// Tool calls already printed.
@@ -48,7 +51,7 @@ impl ShownToolCalls {
         if is_new {
             lines.push(call.heading());
         } else if failed {
-            lines.push(format!("{} failed", clean::exact_line(call.name.as_deref().unwrap_or("the tool"))));
+            lines.push(text::tool_failed(clean::exact_line(call.name.as_deref().unwrap_or(text::the_tool()))));
         }
         lines.extend(call.output.as_deref().map(excerpt).unwrap_or_default());
         (!lines.is_empty()).then(|| (style, lines.join("\n")))
@@ -60,7 +63,7 @@ impl ShownToolCalls {
 impl ShownToolCall {
     /// `Bash: git status`
     fn heading(&self) -> String {
-        let name = self.name.as_deref().or(self.title.as_deref()).unwrap_or("a tool");
+        let name = self.name.as_deref().or(self.title.as_deref()).unwrap_or(text::a_tool());
         let brief = self.input.as_ref().map(|input| ToolInput::new(input).summary()).filter(|brief| brief != "{}");
         let brief = brief.or_else(|| self.title.clone()).filter(|brief| brief != name);
         match brief {
@@ -75,7 +78,7 @@ fn excerpt(output: &str) -> Vec<String> {
     let mut lines: Vec<String> =
         all.iter().take(MAX_OUTPUT_LINES).map(|line| format!("  {}", clean::line(line))).collect();
     if all.len() > MAX_OUTPUT_LINES {
-        lines.push(format!("  … {} more lines", all.len() - MAX_OUTPUT_LINES));
+        lines.push(text::more_lines(all.len() - MAX_OUTPUT_LINES));
     }
     lines
 }

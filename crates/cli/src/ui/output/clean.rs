@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use attache_protocol::hidden_text::is_hidden;
+
 /// Keeps line breaks and tabs; makes every other control character visible, and those that reorder text.
 pub(crate) fn lines(text: &str) -> Cow<'_, str> {
     replace(text, |character| matches!(character, '\n' | '\t'))
@@ -23,7 +25,7 @@ pub(crate) fn exact_line(text: &str) -> Cow<'_, str> {
 }
 
 fn numbered(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
-    let bad = |character: char| !keep(character) && (is_unsafe(character) || is_shapeless(character));
+    let bad = |character: char| !keep(character) && is_hidden(character);
     if !text.chars().any(bad) {
         return Cow::Borrowed(text);
     }
@@ -66,17 +68,6 @@ fn code_point(character: char) -> String {
 fn is_unsafe(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-/// Whether a character is invisible or looks like a plain space.
-fn is_shapeless(character: char) -> bool {
-    matches!(
-        character,
-        '\u{a0}' | '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{1680}' | '\u{17b4}' | '\u{17b5}'
-        | '\u{180b}'..='\u{180f}' | '\u{2000}'..='\u{200d}' | '\u{2028}' | '\u{2029}' | '\u{202f}'
-        | '\u{205f}'..='\u{2065}' | '\u{206a}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0e}' | '\u{feff}'
-        | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
-    )
 }
 
 #[cfg(test)]

@@ -5,18 +5,24 @@ pub(crate) mod qr;
 mod style;
 mod table;
 pub(crate) mod time;
+mod width;
 
 use std::{
-    fmt::Display,
+    fmt::{self, Display},
     io::{self, IsTerminal as _, Write as _},
 };
 
+use attache_protocol::error::exit;
+use rustix::io::Errno;
 use serde::Serialize;
 
 pub(crate) use style::{TextStyle, status};
 pub(crate) use table::{TextCell, TextTable};
 
-use crate::ui::failure::CommandFailure;
+use crate::{
+    text::{parser, terms},
+    ui::failure::CommandFailure,
+};
 
 /// The output settings of this process.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +64,11 @@ impl TerminalOutput {
         self.format == OutputFormat::Json
     }
 
+    /// Whether standard output has colours.
+    pub(crate) const fn in_color(&self) -> bool {
+        self.color
+    }
+
     pub(crate) const fn talk_in_color(&self) -> bool {
         self.talk_color
     }
@@ -70,27 +81,31 @@ impl TerminalOutput {
 
     /// Prints one line of data.
     pub(crate) fn line(&self, text: impl Display) -> Result<(), CommandFailure> {
-        let mut out = io::stdout().lock();
-        writeln!(out, "{text}")?;
-        Ok(out.flush()?)
+        self.print(format_args!("{text}\n"))
     }
 
     /// Prints data as is, without a newline. On a terminal, control characters are made visible.
     pub(crate) fn raw(&self, text: &str) -> Result<(), CommandFailure> {
-        let mut out = io::stdout().lock();
         if self.terminal {
-            out.write_all(clean::lines(text).as_bytes())?;
+            self.print(format_args!("{}", clean::lines(text)))
         } else {
-            out.write_all(text.as_bytes())?;
+            self.print(format_args!("{text}"))
         }
-        Ok(out.flush()?)
     }
 
     pub(crate) fn table(&self, table: &TextTable) -> Result<(), CommandFailure> {
         let width = if self.terminal { style::terminal_width() } else { None };
+        self.print(format_args!("{}", table.render(self.color, width)))
+    }
+
+    fn print(&self, text: fmt::Arguments<'_>) -> Result<(), CommandFailure> {
         let mut out = io::stdout().lock();
-        out.write_all(table.render(self.color, width).as_bytes())?;
-        Ok(out.flush()?)
+        let printed = out.write_fmt(text).and_then(|()| out.flush());
+        printed.map_err(|error| match error.raw_os_error() {
+            // Of a terminal, it says that the terminal is gone, as a broken pipe does of a pipe.
+            Some(code) if self.terminal && code == Errno::IO.raw_os_error() => CommandFailure::quiet(exit::FAILED),
+            _ => error.into(),
+        })
     }
 
     /// Prints one message line. Errors are ignored: standard error may be closed.
@@ -125,11 +140,8 @@ impl TerminalOutput {
             self.say(serde_json::to_string(&body).expect("our own types serialise to JSON"));
             return;
         }
-        self.say(format_args!(
-            "{} {}",
-            TextStyle::Bad.paint("error:", self.talk_color),
-            clean::lines(&failure.message)
-        ));
+        let error = TextStyle::Bad.paint(terms::error(), self.talk_color);
+        self.say(parser::labelled(&error, clean::lines(&failure.message)));
         if !failure.hint.is_empty() {
             self.say(format_args!("  {} {}", TextStyle::Dim.paint("→", self.talk_color), clean::lines(&failure.hint)));
         }

@@ -1,6 +1,6 @@
 //! Plain-text tables: aligned columns, a dim heading, no borders.
 
-use super::{clean, style::TextStyle};
+use super::{clean, style::TextStyle, width};
 
 #[derive(Debug, Clone)]
 pub(crate) struct TextTable {
@@ -30,10 +30,10 @@ impl TextTable {
     /// Renders the table. The last column is shortened if the terminal is narrow.
     pub(super) fn render(&self, color: bool, width: Option<usize>) -> String {
         let columns = self.headings.len();
-        let mut widths: Vec<usize> = self.headings.iter().map(|heading| heading.len()).collect();
+        let mut widths: Vec<usize> = self.headings.iter().map(|heading| width::of(heading)).collect();
         for row in &self.rows {
             for (widest, cell) in widths.iter_mut().zip(row) {
-                *widest = (*widest).max(cell.text.chars().count());
+                *widest = (*widest).max(width::of(&cell.text));
             }
         }
         let before: usize = widths.iter().take(columns.saturating_sub(1)).map(|width| width + GAP).sum();
@@ -47,7 +47,7 @@ impl TextTable {
             for (index, cell) in row.iter().enumerate() {
                 let last = index + 1 == columns;
                 let shown = if last { shorten(&cell.text, room) } else { cell.text.clone() };
-                let padding = if last { 0 } else { widths[index] - shown.chars().count() + GAP };
+                let padding = if last { 0 } else { widths[index] - width::of(&shown) + GAP };
                 line += &cell.style.paint(&shown, color);
                 line += &" ".repeat(padding);
             }
@@ -59,10 +59,10 @@ impl TextTable {
 }
 
 fn shorten(text: &str, room: usize) -> String {
-    if text.chars().count() <= room {
+    if width::of(text) <= room {
         return text.to_owned();
     }
-    text.chars().take(room.saturating_sub(1)).chain(['…']).collect()
+    format!("{}…", width::start(text, room.saturating_sub(1)))
 }
 
 // === impl TextCell ===
@@ -106,5 +106,14 @@ mod tests {
         let expected = "NAME        STATE    TEXT\nlocal       online   uname -a\nüber-agent  offline  a long te…\n";
         assert_eq!(table.render(false, Some(31)), expected);
         assert!(table.render(true, None).contains("\x1b[1mlocal\x1b[0m"));
+    }
+
+    #[test]
+    fn wide_characters_take_two_columns() {
+        let mut table = TextTable::new(&["名称", "STATE", "任务"]);
+        table.row([TextCell::plain("智能体"), TextCell::plain("运行中"), TextCell::plain("检查项目的架构")]);
+        table.row([TextCell::plain("local"), TextCell::plain("online"), TextCell::plain("uname")]);
+        let expected = "名称    STATE   任务\n智能体  运行中  检查项…\nlocal   online  uname\n";
+        assert_eq!(table.render(false, Some(24)), expected);
     }
 }

@@ -4,17 +4,19 @@ use std::time::Duration;
 
 use attache_protocol::Timestamp;
 
+use crate::text::terms;
+
 /// `just now`, `5 min ago`, `in 9 min`; the date for distant times.
 pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
     let (past, distance) = if at <= now { (true, now.since(at)) } else { (false, at.since(now)) };
     if distance < Duration::from_secs(2) {
-        return "just now".to_owned();
+        return terms::just_now().to_owned();
     }
     if distance > Duration::from_secs(30 * 24 * 60 * 60) {
         return at.to_string().chars().take(10).collect();
     }
     let text = duration(distance);
-    if past { format!("{text} ago") } else { format!("in {text}") }
+    if past { terms::ago(text) } else { terms::later(text) }
 }
 
 pub(crate) fn relative_or(at: Option<Timestamp>, now: Timestamp, never: &str) -> String {
@@ -25,12 +27,12 @@ pub(crate) fn relative_or(at: Option<Timestamp>, now: Timestamp, never: &str) ->
 pub(crate) fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
-        0 => format!("{} ms", duration.as_millis()),
-        1..10 => format!("{:.1} s", duration.as_secs_f64()),
-        10..120 => format!("{seconds} s"),
-        120..7200 => format!("{} min", seconds / 60),
-        7200..172_800 => format!("{} h", seconds / 3600),
-        _ => format!("{} d", seconds / 86_400),
+        0 => terms::milliseconds(duration.as_millis()),
+        1..10 => terms::seconds(format_args!("{:.1}", duration.as_secs_f64())),
+        10..120 => terms::seconds(seconds),
+        120..7200 => terms::minutes(seconds / 60),
+        7200..172_800 => terms::hours(seconds / 3600),
+        _ => terms::days(seconds / 86_400),
     }
 }
 

@@ -12,7 +12,7 @@ use attache_protocol::{
 
 /// An event at the remote, or in the conversation with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::delegator) enum RemoteEvent {
+pub(crate) enum RemoteEvent {
     /// The remote's id for the task.
     Task(String),
     /// The task exists, but the remote hasn't started it.

@@ -25,7 +25,7 @@ use attache_protocol::{
 };
 
 use crate::awcp_policy::TrustedPeer as Listed;
-pub(super) use interpreter::RemoteEvent;
+pub(crate) use interpreter::RemoteEvent;
 use interpreter::TaskInterpreter;
 
 /// Intervals of retries and polls.
@@ -77,7 +77,7 @@ enum ConversationError {
 }
 
 /// How long to look for an agent that has never answered.
-const FIRST_CONTACT_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const FIRST_CONTACT_TIMEOUT: Duration = Duration::from_secs(60);
 
 // === impl RemoteConversation ===
 

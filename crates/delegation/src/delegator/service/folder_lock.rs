@@ -1,8 +1,8 @@
-//! Locks a folder while changes are reverted or accepted, so that it is neither exported nor reverted by anyone else.
+//! Locks a folder while changes are reverted, accepted or applied, so that it is neither exported nor reverted by anyone else.
 
 use std::path::PathBuf;
 
-use attache_protocol::{Code, DelegationId, wire::awcp::AccessMode};
+use attache_protocol::{Code, DelegationId, rules::staging::FolderUse};
 use tokio_util::sync::CancellationToken;
 
 use super::{DelegatorRefusal, DelegatorService, FolderClaim, LiveDelegation};
@@ -15,13 +15,17 @@ pub(in crate::delegator) struct FolderLock {
 }
 
 impl DelegatorService {
-    /// Refused while the folder is in use. Later leases on it wait until the lock is dropped.
-    pub(in crate::delegator) fn hold(&self, delegation: DelegationId) -> Result<FolderLock, DelegatorRefusal> {
+    /// Refused while the folder is used in a way that excludes this one. Later leases on it wait until the lock is dropped.
+    pub(in crate::delegator) fn hold(
+        &self,
+        delegation: DelegationId,
+        folder_use: FolderUse,
+    ) -> Result<FolderLock, DelegatorRefusal> {
         let mut entries = self.entries();
         let shown =
             entries.get(&delegation).ok_or_else(|| DelegatorRefusal::not_found(delegation))?.shown.borrow().clone();
         let folder = PathBuf::from(shown.workspace_dir);
-        let holds = |claim: &FolderClaim| claim.folder.starts_with(&folder) || folder.starts_with(&claim.folder);
+        let holds = |claim: &FolderClaim| claim.folder_use.excludes(folder_use) && claim.overlaps(&folder);
         let mut live = entries.values().filter(|entry| {
             let live = entry.live.as_ref();
             // The delegation itself must have ended, even if it is only queued.
@@ -34,7 +38,7 @@ impl DelegatorService {
                 let hint = "Try again when that is done.";
                 DelegatorRefusal::new(
                     Code::StillLent,
-                    format!("the changes of {id} in this folder are being reverted or accepted"),
+                    format!("the changes of {id} in this folder are being reverted, accepted or applied"),
                     hint,
                 )
             } else {
@@ -43,7 +47,7 @@ impl DelegatorService {
             });
         }
         drop(live);
-        let claim = FolderClaim { delegation, peer: shown.peer_url, folder, access_mode: AccessMode::Rw };
+        let claim = FolderClaim { delegation, peer: shown.peer_url, folder, folder_use };
         if let Some(entry) = entries.get_mut(&delegation) {
             entry.live = Some(LiveDelegation { cancel: CancellationToken::new(), claim, go: None });
         }

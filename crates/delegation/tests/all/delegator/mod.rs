@@ -7,6 +7,7 @@ mod folders;
 mod planted_repository;
 mod publishing;
 mod remote;
+mod staged;
 
 use std::{
     fs,
@@ -131,6 +132,8 @@ impl DaemonMachine {
             exclude: Vec::new(),
             transport: None,
             key_file: None,
+            awcp_compat: false,
+            staged: false,
         }
     }
 

@@ -3,12 +3,13 @@
 
 use attache_protocol::{
     ChannelId, Code, Json, RunId, Secret, digest, json,
-    secret::{Kind, SecretHash},
+    secret::Kind,
     wire::{
         channel::{PeerRole, Transport},
-        envelope::{Action, Envelope, Execute, MAX_FRAME, Register},
+        envelope::{Action, Envelope, Execute, MAX_FRAME, Register, ResumeResponse},
     },
 };
+use attache_store::record::channel::ChannelRecord;
 use axum::{
     body::Body,
     extract::State,
@@ -32,7 +33,6 @@ use crate::{
 struct EnvelopeStream {
     hub: Handle,
     session: Box<ChannelSession>,
-    channel: Option<ChannelId>,
     first: Option<String>,
     /// The response ends with this run.
     run: Option<RunId>,
@@ -103,12 +103,11 @@ async fn begin(
 ) -> std::result::Result<EnvelopeAnswer, FrameRefusal> {
     let slot = hub.stream_slot(by)?;
     let id = channel_id(by, &envelope.header.msg_id);
-    let token = token(hub, id);
     let repaired = match hub.own_channel(by, id).await? {
         Some(channel) => {
             // The position to continue from. Not an acknowledgement: the caller may start over next time.
             let last = last.unwrap_or(0);
-            let resumed = session.resume_channel(by, id, token.hash(), &token, last.min(channel.floor)).await?;
+            let resumed = resume(hub, &mut session, by, channel, last).await?;
             session.skip_to(last);
             resumed.repaired.zip(resumed.snapshot)
         }
@@ -122,7 +121,7 @@ async fn begin(
                 running: None,
                 extensions: None,
             };
-            session.open_channel(by, id, register, token.hash()).await?;
+            session.open_channel(by, id, register, new_token(hub).hash()).await?;
             None
         }
     };
@@ -143,7 +142,7 @@ async fn begin(
     }
     let first = Some(yes_text(hub, &envelope.header.msg_id, payload));
     let (hub, run) = (hub.clone(), Some(run.task_run_id));
-    Ok(EnvelopeAnswer::Stream(EnvelopeStream { hub, session, channel: Some(id), first, run, _slot: slot }))
+    Ok(EnvelopeAnswer::Stream(EnvelopeStream { hub, session, first, run, _slot: slot }))
 }
 
 /// Frames that are answered immediately.
@@ -155,7 +154,7 @@ async fn settle(
 ) -> std::result::Result<EnvelopeAnswer, FrameRefusal> {
     let first = session.settle(by, text).await?;
     if let Some(channel) = session.channel() {
-        hub.live_channels().register(by.actor(), channel);
+        hub.register_tools(by, channel).await?;
         session.end(SessionEnd::Finished);
         session.close(SessionEnd::Finished).await;
     }
@@ -168,7 +167,11 @@ async fn tools(
     by: &Principal,
     named: Option<ChannelId>,
 ) -> std::result::Result<Option<Json>, FrameRefusal> {
-    let Some(channel) = named.or_else(|| hub.live_channels().registered(&by.actor())) else { return Ok(None) };
+    let registered = match named {
+        Some(_) => named,
+        None => hub.registered_tools(by).await?,
+    };
+    let Some(channel) = registered else { return Ok(None) };
     match hub.own_channel(by, channel).await? {
         Some(channel) => Ok(Some(channel.tools)),
         None if named.is_some() => Err(FrameRefusal::from(Error::not_found("channel")).field("payload.channel_id")),
@@ -186,10 +189,30 @@ fn channel_id(by: &Principal, msg_id: &str) -> ChannelId {
     ChannelId::from_uuid(digest::uuid(hasher.finalize()))
 }
 
-/// This token is never given out: the caller authenticates every request, so only the hub resumes the channel.
-fn token(hub: &Handle, channel: ChannelId) -> Secret<String> {
-    let SecretHash(bytes) = SecretHash::keyed(hub.pairing().key.expose(), &channel.to_string());
-    Secret::new(format!("{}{}", Kind::Resume.prefix(), digest::hex(&bytes)))
+/// Takes the channel over from its connection. Whoever repeats the request at the same time may be faster.
+async fn resume(
+    hub: &Handle,
+    session: &mut ChannelSession,
+    by: &Principal,
+    mut channel: ChannelRecord,
+    last: i64,
+) -> std::result::Result<ResumeResponse, FrameRefusal> {
+    loop {
+        let fresh = new_token(hub);
+        let token = channel.resume.unwrap_or(fresh.hash());
+        let resumed = session.resume_channel(by, channel.id, token, &fresh, last.min(channel.floor)).await;
+        let Err(refusal) = resumed else { return resumed };
+        match hub.own_channel(by, channel.id).await? {
+            Some(current) if current.resume != channel.resume => channel = current,
+            Some(_) | None => return Err(refusal),
+        }
+    }
+}
+
+/// It tells the connections of the channel apart. It is never given out: the caller authenticates every request, so only
+/// the hub resumes the channel.
+fn new_token(hub: &Handle) -> Secret<String> {
+    Kind::Resume.generate(hub.env())
 }
 
 async fn read(given: Body) -> Result<String> {
@@ -251,8 +274,8 @@ impl EnvelopeStream {
     fn finish(&mut self) {
         self.run = None;
         self.session.end(SessionEnd::Finished);
-        if let Some(channel) = self.channel {
-            self.hub.live_channels().finish(channel);
+        if let Some(connection) = self.session.connection() {
+            self.hub.live_channels().finish(connection);
         }
     }
 }

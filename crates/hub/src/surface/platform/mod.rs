@@ -12,11 +12,13 @@ mod delegation;
 mod deliveries;
 mod document;
 mod event;
+mod host_session;
 mod input;
 mod key;
 mod login;
 mod message;
 mod names;
+mod notification;
 mod pairing;
 mod permission;
 mod pull_body;
@@ -34,7 +36,9 @@ mod user;
 mod work;
 
 use attache_protocol::Code;
-use axum::{Router, body::Body, http::Response, response::IntoResponse as _, routing::any};
+use axum::{
+    Router, body::Body, http::Response, middleware::from_fn_with_state, response::IntoResponse as _, routing::any,
+};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -57,11 +61,13 @@ fn operations() -> Operations {
         deliveries::routes(),
         document::routes(),
         event::routes(),
+        host_session::routes(),
         input::routes(),
         key::routes(),
         login::routes(),
         message::routes(),
         names::routes(),
+        notification::routes(),
         pairing::routes(),
         permission::routes(),
         quotas::routes(),
@@ -87,6 +93,7 @@ fn operations() -> Operations {
 /// get a 404 with an error body.
 pub fn router(hub: Handle) -> Router {
     let (router, _) = operations().split_for_parts();
+    let router = router.route_layer(from_fn_with_state(hub.clone(), tunnel::pass_on));
     router.method_not_allowed_fallback(wrong_method).route("/api/{*rest}", any(no_such_path)).with_state(hub)
 }
 

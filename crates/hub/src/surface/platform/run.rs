@@ -1,48 +1,21 @@
 //! `/api/v1/task-runs`, for callers.
 
-use attache_protocol::{
-    ConversationId, RunId, Timestamp,
-    rules::run::RunStatus,
-    wire::run::{CancelRequest, CreateRunRequest, Run, RunList},
-};
+use attache_protocol::wire::run::{CancelRequest, CreateRunRequest, Run, RunList, RunQuery};
 use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
     response::IntoResponse as _,
 };
-use serde::Deserialize;
-use utoipa::IntoParams;
 
 use super::HandlerResult;
 use crate::{
     Handle,
-    control::{CallHeaders, CreatedRun, PageRequest, RunQuery},
+    control::{CallHeaders, CreatedRun},
     surface::{
         extract::{AuthenticatedCaller, JsonBody, PathSegment, QueryParams, header_text, id, parent_run},
         reply,
     },
 };
-
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Query {
-    status: Option<RunStatus>,
-    /// Only runs of this agent, by id or name.
-    agent_id: Option<String>,
-    conversation_id: Option<ConversationId>,
-    parent_task_run_id: Option<RunId>,
-    /// Only runs that wait for a person: for an approval or for input.
-    waiting: Option<bool>,
-    /// Only runs created at this time or later.
-    since: Option<Timestamp>,
-    /// Only runs created by this person or agent, by name or id.
-    caller: Option<String>,
-    /// Only runs whose task, id or agent's name contains this text, ignoring case.
-    text: Option<String>,
-    limit: Option<usize>,
-    cursor: Option<String>,
-}
 
 operations!(create, list, read, delete, cancel);
 
@@ -72,24 +45,13 @@ async fn create(
 }
 
 /// List runs, newest first
-#[utoipa::path(get, path = "/api/v1/task-runs", tag = "runs", params(Query),
+#[utoipa::path(get, path = "/api/v1/task-runs", tag = "runs", params(RunQuery),
     responses((status = 200, body = RunList)))]
 async fn list(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
-    QueryParams(query): QueryParams<Query>,
+    QueryParams(query): QueryParams<RunQuery>,
 ) -> HandlerResult {
-    let query = RunQuery {
-        status: query.status,
-        agent: query.agent_id,
-        conversation: query.conversation_id,
-        parent: query.parent_task_run_id,
-        waiting: query.waiting.unwrap_or_default(),
-        since: query.since,
-        caller: query.caller,
-        text: query.text,
-        page: PageRequest { limit: query.limit, cursor: query.cursor },
-    };
     Ok(reply::json(StatusCode::OK, &hub.runs(&by, query).await?))
 }
 

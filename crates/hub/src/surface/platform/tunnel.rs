@@ -6,8 +6,10 @@ use attache_protocol::{
 };
 use axum::{
     Extension,
-    extract::{State, WebSocketUpgrade, ws::rejection::WebSocketUpgradeRejection},
-    http::{HeaderMap, StatusCode, header, request::Parts},
+    body::Body,
+    extract::{Request, State, WebSocketUpgrade, ws::rejection::WebSocketUpgradeRejection},
+    http::{HeaderMap, Response, StatusCode, header, request::Parts},
+    middleware::Next,
     response::IntoResponse as _,
 };
 use serde::Deserialize;
@@ -19,7 +21,7 @@ use crate::{
     connection_slot::ConnectionSlot,
     identity::{AccessGuard, Action, StreamRight},
     surface::{
-        extract::{self, AuthenticatedCaller, CallerAddress, JsonBody, PathSegment, QueryParams, id},
+        extract::{self, AuthenticatedCaller, CallerAddress, JsonBody, PathSegment, PeerAddress, QueryParams, id},
         reply,
     },
     tunnel,
@@ -39,6 +41,12 @@ pub(super) struct Query {
 }
 
 operations!(open, join, close);
+
+/// Requests about a tunnel that is open at another node are answered by that one.
+pub(super) async fn pass_on(State(hub): State<Handle>, request: Request, next: Next) -> Response<Body> {
+    let from = request.extensions().get::<PeerAddress>().map(|PeerAddress(address)| address.ip());
+    tunnel::pass_on(&hub, from, request, next).await
+}
 
 /// Open a tunnel with an id you choose, or renew it
 ///

@@ -46,8 +46,12 @@ pub struct ExecuteFrame {
     pub sandbox: Option<Sandbox>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permission_mode: Option<PermissionMode>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub worktree: bool,
     #[serde(default)]
     pub for_owner: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_session: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mcp: Option<RunTools>,
 }
@@ -175,7 +179,9 @@ impl ExecuteFrame {
             budget: run.budget,
             sandbox: run.sandbox,
             permission_mode: run.permission_mode,
+            worktree: run.worktree,
             for_owner: run.for_owner,
+            host_session: run.host_session,
             mcp: run.mcp,
         }
     }
@@ -207,7 +213,9 @@ impl ExecuteFrame {
             budget: self.budget,
             sandbox: self.sandbox,
             permission_mode: self.permission_mode,
+            worktree: self.worktree,
             for_owner: self.for_owner,
+            host_session: self.host_session,
             mcp: self.mcp,
         }
     }

@@ -15,8 +15,8 @@ use crate::{
     conformance::step::StoreStep,
     memory::MemoryStore,
     record::{
-        AccountPatch, AgentRef, AuditEvent, NewAccount, NewKey, NewPairingCode, NewPairingRequest, NewRuntime,
-        PairingDecision, PairingProof, RuntimeKind, SessionOpening,
+        AccountPatch, AgentRef, ArchivedNames, AuditEvent, NewAccount, NewKey, NewPairingCode, NewPairingRequest,
+        NewRuntime, PairingDecision, PairingProof, RuntimeKind, SessionOpening,
     },
 };
 
@@ -38,6 +38,7 @@ impl StepGenerator {
 
     pub(super) fn create_account(&self) -> StoreStep {
         let new = NewAccount {
+            archived_names: self.archived_names(),
             approvals: self.draw.maybe_json(),
             id: self.draw.env.agent_id(),
             name: self.name(),
@@ -54,6 +55,7 @@ impl StepGenerator {
 
     pub(super) fn update_account(&self) -> StoreStep {
         let patch = AccountPatch {
+            archived_names: self.archived_names(),
             owner: self.draw.percent(30).then(|| self.draw.percent(80).then(|| self.user())),
             approvals: self.draw.maybe_json(),
             name: self.draw.percent(50).then(|| self.name()),
@@ -67,6 +69,11 @@ impl StepGenerator {
             on_limit: OnLimit::ALL.get(usize::try_from(self.now().millis() % 4).unwrap_or(0)).copied(),
         };
         StoreStep::UpdateAccount(self.context(), self.agent_ref(), patch)
+    }
+
+    /// Derived from the time: another draw would change every following sequence.
+    fn archived_names(&self) -> ArchivedNames {
+        if self.now().millis() % 8 == 0 { ArchivedNames::All } else { ArchivedNames::Own }
     }
 
     fn callers(&self) -> Callers {

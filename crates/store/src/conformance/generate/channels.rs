@@ -12,7 +12,7 @@ use crate::{
     memory::MemoryStore,
     record::{
         Pagination,
-        channel::{ChannelFilter, ChannelResume, NewChannel, NewFollow, ReportKey},
+        channel::{ChannelConnection, ChannelFilter, ChannelResume, NewChannel, NewFollow, ReportKey},
     },
 };
 
@@ -30,6 +30,7 @@ impl StepGenerator {
         };
         let new = NewChannel {
             id: self.draw.env.channel_id(),
+            node: self.some_node(),
             transport: self.draw.one_of(&Transport::ALL).unwrap_or(Transport::Websocket),
             peer_role: self.draw.one_of(&PeerRole::ALL).unwrap_or(PeerRole::Worker),
             account_ref: self.draw.text(),
@@ -52,6 +53,7 @@ impl StepGenerator {
         let token = if self.draw.percent(8) { self.draw.secret() } else { token };
         let resume = ChannelResume {
             channel,
+            node: self.some_node(),
             token,
             fresh: self.draw.secret(),
             last_seq: self.frame_seq(model, channel).await,
@@ -61,6 +63,11 @@ impl StepGenerator {
     }
 
     pub(super) async fn close_channel(&self, model: &MemoryStore) -> StoreStep {
+        if self.draw.percent(60) {
+            let connection = self.some_connection();
+            let context = self.as_principal(model, connection.channel).await;
+            return StoreStep::CloseConnection(context, connection, self.draw.text());
+        }
         let channel = self.some_channel();
         StoreStep::CloseChannel(self.as_principal(model, channel).await, channel, self.draw.text())
     }
@@ -70,8 +77,8 @@ impl StepGenerator {
     }
 
     pub(super) fn seen_channels(&self) -> StoreStep {
-        let channels = (0..1 + self.draw.below(3)).map(|_| self.some_channel()).collect();
-        StoreStep::SeenChannels { channels, lease: LEASE, at: self.at() }
+        let connections = (0..1 + self.draw.below(3)).map(|_| self.some_connection()).collect();
+        StoreStep::SeenChannels { connections, lease: LEASE, at: self.at() }
     }
 
     pub(super) fn channel_message(&self) -> StoreStep {
@@ -83,8 +90,8 @@ impl StepGenerator {
     }
 
     pub(super) async fn acknowledge(&self, model: &MemoryStore) -> StoreStep {
-        let channel = self.some_channel();
-        StoreStep::Acknowledge { channel, seq: self.frame_seq(model, channel).await }
+        let connection = self.some_connection();
+        StoreStep::Acknowledge { connection, seq: self.frame_seq(model, connection.channel).await }
     }
 
     pub(super) fn push_events(&self) -> StoreStep {
@@ -92,7 +99,7 @@ impl StepGenerator {
         let (channel, run) = known.unwrap_or_else(|| (self.some_channel(), self.run()));
         let upto = if self.draw.percent(70) { i64::MAX } else { self.after() };
         let limit = if self.draw.percent(10) { 0 } else { self.limit() };
-        StoreStep::PushEvents { channel, run, upto, limit }
+        StoreStep::PushEvents { connection: self.connection_of(channel), run, upto, limit }
     }
 
     pub(super) fn read_channel(&self) -> StoreStep {
@@ -118,6 +125,19 @@ impl StepGenerator {
         known.filter(|_| !self.draw.percent(4)).unwrap_or(unknown)
     }
 
+    /// Usually the newest connection of a channel.
+    fn some_connection(&self) -> ChannelConnection {
+        self.connection_of(self.some_channel())
+    }
+
+    /// Usually the newest connection of the channel, as far as it wasn't superseded.
+    fn connection_of(&self, channel: ChannelId) -> ChannelConnection {
+        let known = self.known.channels.iter().find(|(known, _)| *known == channel).map(|(_, token)| *token);
+        let stale = self.draw.secret();
+        let resume = known.filter(|_| !self.draw.percent(6)).unwrap_or(stale);
+        ChannelConnection { channel, resume }
+    }
+
     /// Sometimes a channel to follow a new run over.
     pub(super) fn follow(&self) -> Option<NewFollow> {
         let chance = if self.known.channels.is_empty() { 1 } else { 60 };
@@ -125,13 +145,13 @@ impl StepGenerator {
     }
 
     /// The channel over which a runtime claims: usually a connected one of its own.
-    pub(super) async fn channel_to(&self, model: &MemoryStore, runtime: RuntimeId) -> Option<ChannelId> {
+    pub(super) async fn channel_to(&self, model: &MemoryStore, runtime: RuntimeId) -> Option<ChannelConnection> {
         let filter = ChannelFilter { connected: Some(true), agent: None };
         let listed = model.channels(self.tenant, filter, Pagination { limit: 50, cursor: None }).await.ok()?;
         let own = listed.items.iter().find(|channel| channel.runtime == Some(runtime)).map(|channel| channel.id);
         match self.draw.below(100) {
-            0..75 => own,
-            75..82 if !self.known.channels.is_empty() => Some(self.some_channel()),
+            0..75 => own.map(|channel| self.connection_of(channel)),
+            75..82 if !self.known.channels.is_empty() => Some(self.some_connection()),
             _ => None,
         }
     }

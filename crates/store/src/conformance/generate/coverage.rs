@@ -124,9 +124,22 @@ fn meaning(generator: &StepGenerator, step: &StoreStep, answer: &StepResult) -> 
             note("something is held", quotas.iter().any(|quota| quota.account.held != Spend::default()));
             note("something was spent", quotas.iter().any(|quota| quota.account.spent != Spend::default()));
         }
+        (StoreStep::CloseConnection(..), StepValue::Held(held)) => note("a connection was taken over", !held),
+        (StoreStep::EndNode { .. }, StepValue::Held(held)) => note("a node ended", *held),
+        (StoreStep::LeaseDeliveries(..), StepValue::Leased(leased)) => {
+            note("a delivery was leased", !leased.is_empty());
+        }
+        (StoreStep::Lease(..), StepValue::Held(held)) => note("a lease is another's", !held),
+        (StoreStep::KeepValue(..), StepValue::Held(held)) => note("there was no room for a value", !held),
+        (StoreStep::TakeValue { until, at, .. }, StepValue::SharedValues(taken)) => {
+            note("a value was taken away", !taken.is_empty() && until <= at);
+            note("a value was shown for the last time", !taken.is_empty() && until > at);
+            note("a value was gone", taken.is_empty());
+        }
         (StoreStep::DueDeliveries { .. }, StepValue::DueDeliveries(due)) => {
             note("a delivery is due", !due.is_empty());
             note("a push is due", due.iter().any(|delivery| delivery.config.is_some()));
+            note("a notification is due", due.iter().any(|delivery| delivery.target.is_some()));
         }
         (_, StepValue::Tasks(pages)) => {
             let has = |state| pages.iter().flat_map(|(runs, _)| runs).any(|run| run.task_state() == state);
@@ -166,7 +179,7 @@ fn meaning(generator: &StepGenerator, step: &StoreStep, answer: &StepResult) -> 
 }
 
 /// Answers that sequences must produce, besides success of every step.
-const ANSWERS: [&str; 140] = [
+const ANSWERS: [&str; 152] = [
     "Acknowledge NotFound",
     "AddArtifact NotFound",
     "AddInput Ended",
@@ -176,6 +189,8 @@ const ANSWERS: [&str; 140] = [
     "AddInput NotRunning",
     "AddMessage NotFound",
     "AnswerTool NotFound",
+    "CreateNotificationTarget NotFound",
+    "CreateNotificationTarget TooManyNotificationTargets",
     "WithdrawAsk NotFound",
     "ArchiveAccount NotFound",
     "Artifact NotFound",
@@ -204,8 +219,11 @@ const ANSWERS: [&str; 140] = [
     "ChannelMessage NotFound",
     "Claim NotFound",
     "Claim RuntimeEnded",
+    "BeatNode NodeEnded",
     "CloseChannel NotFound",
+    "CloseConnection NotFound",
     "Conversation NotFound",
+    "CreateAccount NameReserved",
     "CreateAccount NameTaken",
     "CreateAccount NotFound",
     "CreateConversation NotFound",
@@ -246,12 +264,16 @@ const ANSWERS: [&str; 140] = [
     "Input NotFound",
     "Leave NotFound",
     "Leave RuntimeEnded",
+    "Lease NodeEnded",
+    "LeaseDeliveries NodeEnded",
     "LinkPeerTask NotFound",
     "LinkPeerTask PeerTaskDiffers",
     "LinkPeerTask StaleEpoch",
     "List NotFound",
     "NotePeer NotFound",
+    "NotificationTarget NotFound",
     "OfferCard NotFound",
+    "OpenChannel NodeEnded",
     "OpenChannel NotFound",
     "OpenChannel RuntimeEnded",
     "PairingCode PairingInvalid",
@@ -273,6 +295,7 @@ const ANSWERS: [&str; 140] = [
     "Release Ended",
     "Release NotRunning",
     "Release StaleEpoch",
+    "RemoveNotificationTarget NotFound",
     "RemovePushConfig NotFound",
     "RemoveQuota NotFound",
     "RemoveUser LastOwner",
@@ -283,6 +306,7 @@ const ANSWERS: [&str; 140] = [
     "RequestPermission NotRunning",
     "RequestPermission StaleEpoch",
     "ResendDelivery NotFound",
+    "ResumeChannel NodeEnded",
     "ResumeChannel ResumeRefused",
     "ResumeChannel RuntimeEnded",
     "RevokeGrant NotFound",
@@ -303,6 +327,7 @@ const ANSWERS: [&str; 140] = [
     "UpdateAccount AgentArchived",
     "UpdateAccount NameTaken",
     "UpdateAccount NotFound",
+    "UpdateNotificationTarget NotFound",
     "UpdateUser LastOwner",
     "UpdateUser NameTaken",
     "UpdateUser NotFound",
@@ -310,7 +335,7 @@ const ANSWERS: [&str; 140] = [
 ];
 
 /// What must happen often, in this many sequences.
-const OFTEN: [(&str, u64); 72] = [
+const OFTEN: [(&str, u64); 86] = [
     ("Claim Ok", 400),
     ("Progress Ok", 300),
     ("Finish Ok", 250),
@@ -319,7 +344,16 @@ const OFTEN: [(&str, u64); 72] = [
     ("a claim over a channel", 200),
     ("OpenChannel Ok", 300),
     ("ResumeChannel Ok", 100),
-    ("CloseChannel Ok", 60),
+    ("CloseChannel Ok", 20),
+    ("CloseConnection Ok", 40),
+    ("a connection was taken over", 2),
+    ("a node ended", 8),
+    ("a delivery was leased", 5),
+    ("a lease is another's", 1),
+    ("there was no room for a value", 3),
+    ("a value was taken away", 5),
+    ("a value was shown for the last time", 5),
+    ("a value was gone", 5),
     ("SeenChannels Ok", 100),
     ("Acknowledge Ok", 150),
     ("PushEvents Ok", 80),
@@ -371,6 +405,11 @@ const OFTEN: [(&str, u64); 72] = [
     ("SetPushConfig Ok", 150),
     ("RemovePushConfig Ok", 20),
     ("a push is due", 10),
+    ("CreateNotificationTarget Ok", 100),
+    ("UpdateNotificationTarget Ok", 20),
+    ("RemoveNotificationTarget Ok", 10),
+    ("AddNotifications Ok", 60),
+    ("a notification is due", 10),
     ("tasks on several pages", 20),
     ("a task that waits", 5),
     ("a task that was rejected", 3),

@@ -71,12 +71,21 @@ pub(super) enum Kind {
     RecordAttempt,
     Resend,
     ReadDeliveries,
+    Node,
+    SharedValue,
     SetPush,
     /// As many as a run may have, plus one.
     FillPushes,
     RemovePush,
     ReadPush,
     ListTasks,
+    SetTarget,
+    /// As many as a person may have, plus one.
+    FillTargets,
+    UpdateTarget,
+    RemoveTarget,
+    ReadTargets,
+    AddNotifications,
     AttachHub,
     SetPeer,
     PeerCard,
@@ -130,7 +139,8 @@ pub(super) const FOUNDATION: [(u64, Kind); 36] = [
 ];
 
 /// The same for a sequence about channels and questions.
-pub(super) const CHANNELS: [(u64, Kind); 43] = [
+pub(super) const CHANNELS: [(u64, Kind); 44] = [
+    (8, Kind::Node),
     (5, Kind::Crash),
     (1, Kind::CreateAccount),
     (1, Kind::UpdateAccount),
@@ -177,7 +187,9 @@ pub(super) const CHANNELS: [(u64, Kind); 43] = [
 ];
 
 /// The same for a sequence about people, spending and deliveries.
-pub(super) const PEOPLE: [(u64, Kind); 38] = [
+pub(super) const PEOPLE: [(u64, Kind); 40] = [
+    (8, Kind::Node),
+    (8, Kind::SharedValue),
     (6, Kind::Crash),
     (2, Kind::CreateAccount),
     (3, Kind::UpdateAccount),
@@ -219,7 +231,7 @@ pub(super) const PEOPLE: [(u64, Kind); 38] = [
 ];
 
 /// The same for a sequence about subscribers, and about runs as A2A lists them.
-pub(super) const SUBSCRIBERS: [(u64, Kind); 32] = [
+pub(super) const SUBSCRIBERS: [(u64, Kind); 37] = [
     (6, Kind::Crash),
     (2, Kind::CreateAccount),
     (1, Kind::ArchiveAccount),
@@ -252,6 +264,11 @@ pub(super) const SUBSCRIBERS: [(u64, Kind); 32] = [
     (6, Kind::RemovePush),
     (6, Kind::ReadPush),
     (16, Kind::ListTasks),
+    (14, Kind::SetTarget),
+    (5, Kind::UpdateTarget),
+    (3, Kind::RemoveTarget),
+    (6, Kind::ReadTargets),
+    (12, Kind::AddNotifications),
 ];
 
 /// The same for a sequence about outside agents and published delegations.

@@ -6,11 +6,14 @@ mod channels;
 mod coverage;
 mod delegations;
 mod kinds;
+mod nodes;
+mod notifications;
 mod outside_agents;
 mod pushes;
 mod quotas;
 mod reads;
 mod runs;
+mod shared_values;
 mod users;
 mod worker_requests;
 
@@ -30,7 +33,7 @@ use super::{
     step_result::StepResult,
 };
 use crate::{
-    MAX_PUSH_CONFIGS, Store, WriteContext,
+    MAX_NOTIFICATION_TARGETS, MAX_PUSH_CONFIGS, Store, WriteContext,
     memory::MemoryStore,
     record::{Pagination, RunFilter, RunRecord},
 };
@@ -83,6 +86,15 @@ impl StepGenerator {
         };
         if weights.len() == SUBSCRIBERS.len() && draw.percent(15) {
             planned.extend([Kind::FillPushes; MAX_PUSH_CONFIGS + 1]);
+        }
+        if weights.len() == SUBSCRIBERS.len() && draw.percent(15) {
+            planned.extend([Kind::FillTargets; MAX_NOTIFICATION_TARGETS + 1]);
+        }
+        if weights.len() == CHANNELS.len() && draw.percent(20) {
+            planned.extend([Kind::Node; 8]);
+        }
+        if weights.len() == PEOPLE.len() && draw.percent(20) {
+            planned.extend([Kind::SharedValue; 8]);
         }
         planned.reverse();
         Self { draw, tenant, foreign, weights, planned, known: GeneratorState::default() }
@@ -174,12 +186,20 @@ impl StepGenerator {
             Kind::ReadSpending => self.read_spending(),
             Kind::RecordAttempt => self.record_attempt(model).await,
             Kind::Resend => self.resend(model).await,
+            Kind::Node => self.node(model).await,
+            Kind::SharedValue => self.shared_value(),
             Kind::ReadDeliveries => self.read_deliveries(model).await,
             Kind::SetPush => self.set_push(model).await,
             Kind::FillPushes => self.fill_pushes(),
             Kind::RemovePush => self.remove_push(),
             Kind::ReadPush => self.read_push(),
             Kind::ListTasks => self.list_tasks(),
+            Kind::SetTarget => self.set_target(),
+            Kind::FillTargets => self.fill_targets(),
+            Kind::UpdateTarget => self.update_target(),
+            Kind::RemoveTarget => self.remove_target(),
+            Kind::ReadTargets => self.read_targets(),
+            Kind::AddNotifications => self.add_notifications(),
             Kind::AttachHub => self.attach_hub(),
             Kind::SetPeer => self.set_peer(),
             Kind::PeerCard => self.peer_card(model).await,
@@ -224,6 +244,11 @@ impl StepGenerator {
             Kind::RemoveQuota if self.known.targets.is_empty() => Kind::SetQuota,
             Kind::SetPush | Kind::ListTasks if self.known.runs.is_empty() => Kind::CreateRun,
             Kind::RemovePush | Kind::ReadPush if self.known.pushes.is_empty() => Kind::SetPush,
+            Kind::UpdateTarget | Kind::RemoveTarget | Kind::ReadTargets | Kind::AddNotifications
+                if self.known.notification_targets.is_empty() =>
+            {
+                Kind::SetTarget
+            }
             Kind::RecordAttempt | Kind::Resend | Kind::ReadDeliveries if self.known.deliveries.is_empty() => {
                 Kind::CreateRun
             }
@@ -313,6 +338,7 @@ impl StepGenerator {
                     TimeBoundary::Grant => Kind::RequestPermission,
                     TimeBoundary::Midnight => self.at_midnight(),
                     TimeBoundary::Delivery => Kind::ReadDeliveries,
+                    TimeBoundary::SharedValue => Kind::SharedValue,
                 };
                 (at, kind)
             })

@@ -136,7 +136,7 @@ impl StepGenerator {
                 let (waiting, _) = self.waiting_delivery(model).await;
                 StoreStep::Delivery(self.tenant(), if self.draw.percent(50) { waiting } else { self.delivery() })
             }
-            _ => StoreStep::DueDeliveries { at: self.at(), limit: self.limit() },
+            _ => StoreStep::DueDeliveries { node: self.some_node(), at: self.at(), limit: self.limit() },
         }
     }
 
@@ -148,9 +148,9 @@ impl StepGenerator {
     }
 
     /// Usually a delivery that is or will be due, with the number of its attempts.
-    async fn waiting_delivery(&self, model: &MemoryStore) -> (DeliveryId, i64) {
+    pub(super) async fn waiting_delivery(&self, model: &MemoryStore) -> (DeliveryId, i64) {
         let later = self.now().plus(Duration::from_millis(2 * DAY));
-        let due = model.due_deliveries(later, 5).await.unwrap_or_default();
+        let due = model.due_deliveries(None, later, 5).await.unwrap_or_default();
         let shown = |delivery: &DeliveryRecord| (delivery.id, delivery.attempts);
         let due: Vec<(DeliveryId, i64)> = due.iter().map(shown).collect();
         let waiting = self.draw.one_of(&due).filter(|_| self.draw.percent(85));

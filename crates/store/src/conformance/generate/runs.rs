@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, ArtifactId, EventKind, RunId, RuntimeId, WorkspaceId,
+    AgentId, ArtifactId, EventKind, RunId, RuntimeId, UserId, WorkspaceId,
     rules::{
         permission_mode::PermissionMode,
         run::{FailureCode, RunLimits, RunStatus, WorkerRef},
@@ -118,6 +118,7 @@ impl StepGenerator {
                 fallback: (digest[1] % 4 == 0).then(|| AgentId::from_uuid(Uuid::from_bytes(digest))),
                 continues: (digest[2] % 4 == 0).then(|| RunId::from_uuid(Uuid::from_bytes(digest))),
                 permission_mode: permission_mode(digest),
+                worktree: digest[0] % 4 == 1,
                 priority: self.draw.one_of(&[0, 0, 0, 1, -1, 7, i64::MAX, i64::MIN]).unwrap_or(0),
                 trace_id: self.draw.maybe_text(),
             },
@@ -373,13 +374,31 @@ impl StepGenerator {
             agent: self.draw.percent(25).then(|| self.agent()),
             conversation: self.draw.percent(25).then(|| self.conversation()),
             parent: self.draw.percent(15).then(|| self.run()),
+            since: None,
+            before: None,
+            min_micro_usd: None,
             text: None,
         };
-        // Not drawn either. Many ids contain it.
-        filter.text = filter.agent.map(|_| "e4".to_owned());
+        // Not drawn either: chosen by what was.
+        let chosen = |id: Option<Uuid>, of: usize| id.map(|id| usize::from(id.as_bytes()[15]) % of);
+        filter.text = chosen(filter.agent.map(AgentId::uuid), WORDS.len()).map(|place| WORDS[place].to_owned());
+        match chosen(filter.user.map(UserId::uuid), 4) {
+            Some(0) => filter.min_micro_usd = Some(10_000),
+            Some(1) => filter.since = Some(self.now().minus(Duration::from_millis(HOUR))),
+            Some(2) => filter.before = Some(self.now().minus(Duration::from_millis(HOUR))),
+            _ => {}
+        }
+        // So that the words are looked for everywhere, too.
+        if filter.text.is_some() && filter.user.is_some() {
+            filter.agent = None;
+        }
         filter
     }
 }
+
+/// What runs are searched for: parts of tasks, ids, callers and names, of every length that an index treats differently.
+const WORDS: [&str; 12] =
+    ["e4", "hi", "\"text\"", "run_", "日本", "語", "é 🦀", "system", "a", "user", "\\ \"", "no such"];
 
 /// For some requests, as with their limits.
 fn permission_mode([.., first, second]: [u8; 16]) -> Option<PermissionMode> {

@@ -99,10 +99,12 @@ impl Tree {
         if let Some(attributes) = &attributes {
             self.recognise(ino, attributes, out);
         }
+        // Its path may be that of another file by now.
+        let is_same = attributes.is_some_and(|now| ino == ROOT || self.number(now.inode) == ino);
         let Some(node) = self.nodes.get_mut(&ino).filter(|node| node.stamp == change) else { return };
         let (before, missed) = (node.attributes, node.missed.take());
         node.stamp = stamp;
-        let Some(attributes) = attributes else {
+        let Some(attributes) = attributes.filter(|_| is_same) else {
             node.validity = Validity::Unknown;
             return;
         };

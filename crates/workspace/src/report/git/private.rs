@@ -4,13 +4,16 @@
 //! A remote can write such files, and the scripts that they run, so nothing in the folder may start a program here.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Read as _},
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use super::{Error, GitConfigScope, GitRepository, command, path, run};
+use attache_os::small_file;
+
+use super::{Error, GitConfigScope, GitRepository, command, path, plain, run};
 
 /// Exists only as long as this value.
 #[derive(Debug)]
@@ -36,6 +39,10 @@ const HARMLESS: &[&str] = &[
 ];
 const REF_STORAGE: &str = "extensions.refstorage";
 
+const MAX_ATTRIBUTES: u64 = 1 << 20;
+/// The length of a file that only says where something is.
+const MAX_POINTER: u64 = 8 * 1024;
+
 // === impl PrivateRepository ===
 
 impl PrivateRepository {
@@ -45,10 +52,10 @@ impl PrivateRepository {
         let private = Self { dir: dir.to_owned(), top: repository.top.clone() };
         let git_dir = &repository.git_dir;
         let common = common_dir(git_dir)?;
+        plain::check(git_dir, &common)?;
         let config = config(&common.join("config"))?;
         if *git_dir != common && config.contains("refstorage = \"reftable\"") {
-            let said = "a linked worktree whose refs are stored as reftable is not supported".to_owned();
-            return Err(Error::Failed { what: "worktree".to_owned(), said });
+            return Err(Error::LinkedReftable);
         }
         private.fill(git_dir, &common, &config).map_err(|source| Error::File { path: dir.to_owned(), source })?;
         Ok(private)
@@ -58,19 +65,49 @@ impl PrivateRepository {
         fs::create_dir_all(self.dir.join("logs"))?;
         fs::write(self.dir.join("config"), config)?;
         // Git doesn't accept a link here.
-        fs::copy(git_dir.join("HEAD"), self.dir.join("HEAD"))?;
+        fs::write(self.dir.join("HEAD"), small_file::read(&git_dir.join("HEAD").canonicalize()?, MAX_POINTER)?)?;
         let link = |from: &Path, name: &str| {
             let target = from.join(name);
             if target.exists() { symlink(target, self.dir.join(name)) } else { Ok(()) }
         };
-        for name in ["objects", "refs", "packed-refs", "reftable", "info", "shallow", "logs/refs"] {
+        fs::create_dir(self.dir.join("info"))?;
+        for name in [
+            "objects",
+            "refs",
+            "packed-refs",
+            "reftable",
+            "shallow",
+            "info/exclude",
+            "info/sparse-checkout",
+            "info/grafts",
+        ] {
             link(common, name)?;
         }
-        link(git_dir, "logs/HEAD")?;
+        // These outrank the `.gitattributes` in the folder, by which a file can be kept out of every diff.
+        let attributes = match small_file::read(&common.join("info/attributes"), MAX_ATTRIBUTES) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            read => read?,
+        };
+        fs::write(self.dir.join("info/attributes"), format!("{attributes}\n* !diff\n"))?;
         // Parts of a split index.
         for entry in fs::read_dir(git_dir)? {
             if let Some(name) = entry?.file_name().to_str().filter(|name| name.starts_with("sharedindex.")) {
                 link(git_dir, name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets git write the logs of `HEAD` and of this branch. Otherwise it writes none: it follows a link in their place.
+    pub(super) fn write_logs(&self, git_dir: &Path, branch: &str) -> Result<(), Error> {
+        let common = common_dir(git_dir)?;
+        plain::check_path(git_dir, Path::new("logs/HEAD"))?;
+        plain::check_path(&common, &Path::new("logs").join(branch))?;
+        plain::check_path(&common, Path::new(branch))?;
+        for (from, name) in [(&*common, "logs/refs"), (git_dir, "logs/HEAD")] {
+            let target = from.join(name);
+            if target.exists() {
+                symlink(&target, self.dir.join(name)).map_err(|source| Error::File { path: target, source })?;
             }
         }
         Ok(())
@@ -110,9 +147,13 @@ fn remove(dir: &Path) -> io::Result<()> {
 }
 
 /// Where a linked worktree has its objects, refs and configuration.
-fn common_dir(git_dir: &Path) -> Result<PathBuf, Error> {
+pub(super) fn common_dir(git_dir: &Path) -> Result<PathBuf, Error> {
     let file = git_dir.join("commondir");
-    match fs::read(&file) {
+    let read = || {
+        let mut bytes = Vec::new();
+        small_file::open(&file, MAX_POINTER)?.read_to_end(&mut bytes).map(|_| bytes)
+    };
+    match read() {
         Ok(bytes) => {
             let joined = git_dir.join(path(bytes.trim_ascii_end().to_vec()));
             fs::canonicalize(&joined).map_err(|source| Error::File { path: joined, source })
@@ -123,7 +164,7 @@ fn common_dir(git_dir: &Path) -> Result<PathBuf, Error> {
 }
 
 /// The harmless settings of the repository's own configuration file, without those of included files.
-fn config(file: &Path) -> Result<String, Error> {
+pub(super) fn config(file: &Path) -> Result<String, Error> {
     let mut text = "[core]\n\trepositoryformatversion = 1\n\tbare = false\n".to_owned();
     if !file.exists() {
         return Ok(text);
@@ -136,9 +177,13 @@ fn config(file: &Path) -> Result<String, Error> {
         // Without a value, it is set.
         let (key, value) = setting.split_once('\n').unwrap_or((&setting, "true"));
         if let Some((section, name)) = key.split_once('.').filter(|_| HARMLESS.contains(&key)) {
-            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            text.push_str(&format!("[{section}]\n\t{name} = \"{value}\"\n"));
+            text.push_str(&format!("[{section}]\n\t{name} = {}\n", quoted(value)));
         }
     }
     Ok(text)
+}
+
+/// A value as a configuration file has it.
+pub(super) fn quoted(value: &str) -> String {
+    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }

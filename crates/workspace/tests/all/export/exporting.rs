@@ -6,6 +6,8 @@ use std::{
         ffi::OsStrExt as _,
         fs::{MetadataExt as _, PermissionsExt as _, symlink},
     },
+    path::Path,
+    process::Command,
 };
 
 use attache_protocol::wire::awcp::AccessMode;
@@ -431,6 +433,75 @@ fn masked_credentials_stay_masked() {
         export.open_file(path.as_bytes(), &anew).unwrap().write_at(0, b"new\n").unwrap();
         assert_eq!(shown(path), "new\n");
     }
+}
+
+/// Git on the host believes the index. It would take a file with credentials for unchanged and replace it with what the remote
+/// saw of it.
+#[test]
+fn an_index_says_nothing_new_of_what_the_remote_sees_only_in_part() {
+    const TOKEN: &str = "//r/:_authToken=SECRET\n";
+    let git = |dir: &Path, index: &Path, args: &[&str]| {
+        let mut git = Command::new("git");
+        git.args(["-c", "user.name=a", "-c", "user.email=a@b"])
+            .args(args)
+            .current_dir(dir)
+            .env("GIT_INDEX_FILE", index);
+        let output = git.env("GIT_CONFIG_GLOBAL", "/dev/null").output().unwrap();
+        assert!(output.status.success(), "{args:?} {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let fixture = ExportFixture::new(|dir| {
+        let own = &dir.join(".git/index");
+        git(dir, own, &["init", "-q", "-b", "main"]);
+        for (file, text) in [("x.txt", "x\n"), (".npmrc", "color=true\n"), (".env", "KEY=1\n"), ("sub.txt", "s\n")] {
+            fs::write(dir.join(file), text).unwrap();
+        }
+        git(dir, own, &["add", "-A"]);
+        git(dir, own, &["commit", "-q", "-m", "first"]);
+        fs::write(dir.join(".npmrc"), TOKEN).unwrap();
+    });
+    let (dir, seen, staged) = (fixture.dir(), fixture.all.path().join("seen"), fixture.all.path().join("staged"));
+    fs::create_dir(&seen).unwrap();
+    for file in ["x.txt", ".npmrc", "sub.txt"] {
+        fs::write(seen.join(file), fixture.read(file).unwrap()).unwrap();
+    }
+    fs::write(seen.join("x.txt"), "y\n").unwrap();
+    // As the remote's git does it, with these arguments.
+    let stage = |args: &[&str]| {
+        fs::copy(dir.join(".git/index"), &staged).unwrap();
+        let git_dir = format!("--git-dir={}", dir.join(".git").display());
+        git(&seen, &staged, &[&[&git_dir, "--work-tree=."], args].concat());
+        fixture.write(".git/index.lock", &fs::read(&staged).unwrap());
+        name(fixture.export.rename(b".git/index.lock", b".git/index", ReplaceMode::Always))
+    };
+    for refused in [&["add", "-A"][..], &["add", "-u"], &["add", ".npmrc"], &["rm", "-q", "--cached", ".env"]] {
+        assert_eq!(stage(refused), "denied", "{refused:?}");
+    }
+    // What git stash would do: remove it, and make it again as the remote sees it.
+    assert_eq!(name(fixture.export.remove_file(b".npmrc")), "denied");
+    assert_eq!(stage(&["add", "x.txt"]), "ok");
+    assert_eq!(stage(&["rm", "-q", "--cached", "sub.txt"]), "ok");
+    // An index that isn't there says nothing of what a new one would leave out.
+    assert_eq!(name(fixture.export.remove_file(b".git/index")), "denied");
+    assert_eq!(name(fixture.export.rename(b".git/index", b".git/index.lock", ReplaceMode::Always)), "denied");
+    // Where the files of another working tree are isn't certain.
+    for other in [".git/worktrees/other", ".git/modules/other"] {
+        fs::create_dir_all(dir.join(other)).unwrap();
+        fs::copy(dir.join(".git/index"), dir.join(other).join("index")).unwrap();
+        for (file, expected) in [("added.txt", "ok"), ("below/.npmrc", "denied")] {
+            fs::copy(dir.join(other).join("index"), &staged).unwrap();
+            fs::create_dir_all(seen.join("below")).unwrap();
+            fs::write(seen.join(file), "token=******\n").unwrap();
+            let git_dir = format!("--git-dir={}", dir.join(".git").display());
+            git(&seen, &staged, &[&git_dir, "--work-tree=.", "add", file]);
+            let [lock, index] = ["index.lock", "index"].map(|name| format!("{other}/{name}"));
+            fixture.write(&lock, &fs::read(&staged).unwrap());
+            let replaced = fixture.export.rename(lock.as_bytes(), index.as_bytes(), ReplaceMode::Always);
+            assert_eq!(name(replaced), expected, "{other} {file}");
+        }
+    }
+    // Without credentials, it is shown as it is.
+    fs::write(dir.join(".npmrc"), "color=false\n").unwrap();
+    assert_eq!(stage(&["add", ".npmrc"]), "ok");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use attache_protocol::env::Env;
-use attache_workspace::ssh::{InvalidKey, LeaseAccess, SshServerOptions, make_key};
+use attache_workspace::ssh::{InvalidLeaseKey, LeaseAccess, SshServerOptions, make_key};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -177,9 +177,9 @@ async fn one_key_opens_one_lease() {
         host.server.admit(pass).map(drop)
     };
     let key = make_key(&Env::system()).public;
-    assert_eq!(admit("nonsense", "other"), Err(InvalidKey::Unreadable));
+    assert_eq!(admit("nonsense", "other"), Err(InvalidLeaseKey::Unreadable));
     for locator in ["", ".", "..", "a/b", "/a", "a\0"] {
-        assert_eq!(admit(&key, locator), Err(InvalidKey::Locator), "{locator:?}");
+        assert_eq!(admit(&key, locator), Err(InvalidLeaseKey::Locator), "{locator:?}");
     }
     let pass = |locator: &str| LeaseAccess {
         key: format!("{key} somebody"),
@@ -187,7 +187,7 @@ async fn one_key_opens_one_lease() {
         export: Arc::clone(&lease.export),
     };
     let first = host.server.admit(pass("first")).unwrap();
-    assert_eq!(host.server.admit(pass("second")).map(drop), Err(InvalidKey::Taken));
+    assert_eq!(host.server.admit(pass("second")).map(drop), Err(InvalidLeaseKey::Taken));
     first.revoke();
     assert_eq!(host.server.admit(pass("second")).map(drop), Ok(()));
 }

@@ -66,11 +66,13 @@ class AsyncDaemonClient:
         exclude: list[str] | None = None,
         key_file: str | os.PathLike[str] | None = None,
         session: str | None = None,
+        staged: bool | None = None,
     ) -> Delegation:
         """Lets the agent at the URL `to` work in a folder, and waits for the result unless `wait` is false.
 
         A person must have allowed the peer and the folder: `attache delegations allow`. `access` is `rw` or `ro`, `ttl`
         the lease in seconds. One that doesn't complete raises DelegationFailed. Access is revoked before this returns.
+        With `staged`, the agent works in a copy, and a person applies its changes: `attache delegations apply`.
         """
         body = given(
             description=description or prompt.strip().split("\n")[0][:120],
@@ -83,6 +85,7 @@ class AsyncDaemonClient:
             include=include,
             exclude=exclude,
             key_file=None if key_file is None else str(Path(key_file).expanduser().absolute()),
+            staged=staged,
         )
         delegation: Delegation = await self._request("POST", path("v1", "delegations"), json=body)
         return await self.wait(delegation["delegation_id"]) if wait else delegation

@@ -1,0 +1,340 @@
+//! `attache notifications`: the devices and chats that are notified of approval requests and finished runs.
+
+use attache_client::HubClient;
+use attache_protocol::{
+    NotificationTargetId, Secret,
+    error::exit,
+    wire::notification::{
+        CreateNotificationTarget, NotificationAddress, NotificationChoices, NotificationDetail, NotificationLanguage,
+        NotificationService, NotificationTarget, NotificationTest,
+    },
+};
+use clap::{Subcommand, ValueEnum};
+use serde::Serialize;
+
+use super::page::Listing;
+use crate::{
+    env::context::{CommandContext, HubArgs},
+    ui::{
+        failure::CommandFailure,
+        output::{TextCell, clean, time},
+        prompt, secret_prompt,
+    },
+};
+
+/// List, add, change, test and remove the devices and chats that are notified
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:
+  attache notifications                      list your devices and chats
+  attache notifications add slack ops        connect a Slack channel; asks for its webhook URL
+  attache notifications add telegram me --chat-id 42 < token-file
+  attache notifications add feishu ops --signed --runs --language zh
+  attache notifications change ops --show full
+  attache notifications test ops             send a test message
+  attache notifications remove ops
+
+URLs and tokens are read from the terminal without echo, or from standard input, one per line; they are never shown again. To
+add a browser, open the console in it: Settings, Notifications. See docs/notifications.md.",
+    args_conflicts_with_subcommands = true
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    hub: HubArgs,
+    #[command(subcommand)]
+    command: Option<NotificationsCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+enum NotificationsCommand {
+    /// List your devices and chats (default)
+    List,
+    /// Connect a chat; requires an admin
+    Add {
+        #[command(subcommand)]
+        chat: ChatCommand,
+    },
+    /// Change what a device or chat is notified of
+    Change {
+        /// Name or id
+        target: String,
+        #[command(flatten)]
+        choices: ChoiceArgs,
+    },
+    /// Send a test message and show what its service answered
+    Test {
+        /// Name or id
+        target: String,
+    },
+    /// Stop notifying a device or chat
+    Remove {
+        /// Name or id
+        target: String,
+        /// Skip the confirmation prompt
+        #[arg(long, short)]
+        yes: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum ChatCommand {
+    /// A Slack channel, via an incoming webhook
+    Slack {
+        /// What to call it
+        name: String,
+        #[command(flatten)]
+        choices: ChoiceArgs,
+    },
+    /// A Telegram chat, via a bot
+    Telegram {
+        /// What to call it
+        name: String,
+        /// The chat that the bot writes to; negative for groups
+        #[arg(long, value_name = "ID", allow_negative_numbers = true)]
+        chat_id: i64,
+        /// Another server of the Bot API [default: Telegram's own]
+        #[arg(long, value_name = "URL")]
+        api_url: Option<String>,
+        #[command(flatten)]
+        choices: ChoiceArgs,
+    },
+    /// A Feishu group, via a custom bot
+    Feishu {
+        /// What to call it
+        name: String,
+        /// The bot checks signatures: also ask for its signing secret
+        #[arg(long)]
+        signed: bool,
+        #[command(flatten)]
+        choices: ChoiceArgs,
+    },
+}
+
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+struct ChoiceArgs {
+    /// Notify of approval requests and questions [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    approvals: Option<bool>,
+    /// Notify when a run that you started ends [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    runs: Option<bool>,
+    /// How much a notification shows: only who wants what, or also the command or the question [default: title]
+    #[arg(long, value_enum)]
+    show: Option<DetailArg>,
+    /// The language of notifications [default: en]
+    #[arg(long, value_enum)]
+    language: Option<LanguageArg>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DetailArg {
+    Title,
+    Full,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LanguageArg {
+    En,
+    Zh,
+}
+
+/// JSON output of `remove`.
+#[derive(Serialize)]
+struct Removed {
+    removed: NotificationTargetId,
+}
+
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
+    let hub = context.hub(&args.hub)?;
+    match args.command.unwrap_or(NotificationsCommand::List) {
+        NotificationsCommand::List => list(&context, &hub).await,
+        NotificationsCommand::Add { chat } => add(&context, &hub, chat).await,
+        NotificationsCommand::Change { target, choices } => {
+            let target = find(&hub, &target).await?;
+            let choices = choices.over(target.choices);
+            let changed = hub.update_notification_target(target.notification_target_id, choices).await?;
+            if context.output.is_json() {
+                return context.output.json(&changed);
+            }
+            context.output.say(format_args!("{}: {}.", clean::line(&changed.name), describe(&changed.choices)));
+            Ok(())
+        }
+        NotificationsCommand::Test { target } => {
+            let target = find(&hub, &target).await?;
+            let test = hub.test_notification_target(target.notification_target_id).await?;
+            tell_test(&context, &target, &test)
+        }
+        NotificationsCommand::Remove { target, yes } => remove(&context, &hub, &find(&hub, &target).await?, yes).await,
+    }
+}
+
+async fn list(context: &CommandContext, hub: &HubClient) -> Result<(), CommandFailure> {
+    let list = hub.notification_targets().await?;
+    let when_empty = "Nothing is set up. Connect a chat: attache notifications add slack NAME";
+    Listing { answer: &list, items: &list.notification_targets, next_cursor: None, when_empty }.print(
+        context,
+        &[
+            ("ID", &|target| TextCell::plain(target.notification_target_id.to_string())),
+            ("NAME", &|target| TextCell::strong(&target.name)),
+            ("SERVICE", &|target| TextCell::plain(service(target.service))),
+            ("NOTIFIES OF", &|target| TextCell::plain(describe(&target.choices))),
+            ("ADDED", &|target| TextCell::plain(time::relative(target.created_at, context.now()))),
+        ],
+    )
+}
+
+async fn add(context: &CommandContext, hub: &HubClient, chat: ChatCommand) -> Result<(), CommandFailure> {
+    let known = hub.notification_targets().await?.notification_targets;
+    let wanted = chat.name();
+    if known.iter().any(|target| target.name == wanted) {
+        return Err(CommandFailure::new("conflict", exit::FAILED, format!("{} exists already", clean::line(wanted)))
+            .hint("Choose another name, change it with `attache notifications change`, or remove it first."));
+    }
+    let (name, address, choices) = match chat {
+        ChatCommand::Slack { name, choices } => {
+            (name, NotificationAddress::Slack { webhook_url: secret("webhook URL")? }, choices)
+        }
+        ChatCommand::Telegram { name, chat_id, api_url, choices } => {
+            (name, NotificationAddress::Telegram { bot_token: secret("bot token")?, chat_id, api_url }, choices)
+        }
+        ChatCommand::Feishu { name, signed, choices } => {
+            let webhook_url = secret("webhook URL")?;
+            let secret = signed.then(|| secret("signing secret")).transpose()?;
+            (name, NotificationAddress::Feishu { webhook_url, secret }, choices)
+        }
+    };
+    let choices = choices.over(NotificationChoices::default());
+    let target = hub.create_notification_target(&CreateNotificationTarget { name, address, choices }).await?;
+    if context.output.is_json() {
+        return context.output.json(&target);
+    }
+    let (id, name) = (target.notification_target_id, clean::line(&target.name));
+    // The same chat is connected once.
+    let left = hub.notification_targets().await?.notification_targets;
+    let before = known
+        .iter()
+        .find(|known| left.iter().all(|target| target.notification_target_id != known.notification_target_id));
+    let renamed = before.map(|before| format!(", which was called {} before", clean::line(&before.name)));
+    context.output.say(format_args!("Connected {name}{}: {}.", renamed.unwrap_or_default(), describe(&target.choices)));
+    context.output.say(format_args!("Send a test: attache notifications test {id}"));
+    Ok(())
+}
+
+// === impl ChatCommand ===
+
+impl ChatCommand {
+    fn name(&self) -> &str {
+        let (Self::Slack { name, .. } | Self::Telegram { name, .. } | Self::Feishu { name, .. }) = self;
+        name
+    }
+}
+
+/// Not an argument, which every user of the machine could see.
+fn secret(what: &str) -> Result<Secret<String>, CommandFailure> {
+    secret_prompt::ask(&format!("{}{}: ", what[..1].to_uppercase(), &what[1..])).map_err(|failure| {
+        CommandFailure { message: format!("missing {what}"), ..failure }
+            .hint("Type it, or pass it as a line on standard input.")
+    })
+}
+
+async fn find(hub: &HubClient, wanted: &str) -> Result<NotificationTarget, CommandFailure> {
+    let mut all = hub.notification_targets().await?.notification_targets;
+    let is_named = |target: &NotificationTarget| target.name == wanted;
+    match all.iter().any(is_named) {
+        true => all.retain(is_named),
+        false => all.retain(|target| target.notification_target_id.to_string().contains(wanted)),
+    }
+    match all.len() {
+        1 => Ok(all.remove(0)),
+        0 => Err(CommandFailure::new("not_found", exit::NOT_FOUND, format!("you have no device or chat `{wanted}`"))
+            .hint("List them: attache notifications")),
+        count => Err(CommandFailure::usage(format!("`{wanted}` stands for {count} devices or chats"))
+            .hint("Use the id: attache notifications")),
+    }
+}
+
+fn tell_test(
+    context: &CommandContext,
+    target: &NotificationTarget,
+    test: &NotificationTest,
+) -> Result<(), CommandFailure> {
+    let name = clean::line(&target.name);
+    if context.output.is_json() {
+        context.output.json(test)?;
+    }
+    if test.delivered {
+        if !context.output.is_json() {
+            context.output.say(format_args!("{} accepted the test for {name}.", service(target.service)));
+        }
+        return Ok(());
+    }
+    if context.output.is_json() {
+        return Err(CommandFailure::quiet(exit::FAILED));
+    }
+    let status = test.status.map(|status| format!(" with status {status}")).unwrap_or_default();
+    let reason = test.error.as_deref().map(|error| format!(": {}", clean::line(error))).unwrap_or_default();
+    let message = format!("{} didn't accept the test for {name}{status}{reason}", service(target.service));
+    Err(CommandFailure::failed(message).hint("Check the address at the service, then connect the chat again."))
+}
+
+async fn remove(
+    context: &CommandContext,
+    hub: &HubClient,
+    target: &NotificationTarget,
+    yes: bool,
+) -> Result<(), CommandFailure> {
+    let (id, name) = (target.notification_target_id, clean::line(&target.name));
+    if !yes && prompt::confirm(&context.output, &format!("Stop notifying {name}?"))? == Some(false) {
+        return Err(CommandFailure::new("cancelled", exit::FAILED, "nothing was removed"));
+    }
+    hub.remove_notification_target(id).await?;
+    if context.output.is_json() {
+        return context.output.json(&Removed { removed: id });
+    }
+    context.output.say(format_args!("Removed {name}."));
+    Ok(())
+}
+
+const fn service(service: NotificationService) -> &'static str {
+    match service {
+        NotificationService::WebPush => "Browser",
+        NotificationService::Slack => "Slack",
+        NotificationService::Telegram => "Telegram",
+        NotificationService::Feishu => "Feishu",
+    }
+}
+
+fn describe(choices: &NotificationChoices) -> String {
+    let what = match (choices.approvals, choices.runs) {
+        (true, true) => "approvals, questions and finished runs",
+        (true, false) => "approvals and questions",
+        (false, true) => "finished runs",
+        (false, false) => return "nothing".to_owned(),
+    };
+    match choices.detail {
+        NotificationDetail::Title => what.to_owned(),
+        NotificationDetail::Full => format!("{what}, in full"),
+    }
+}
+
+// === impl ChoiceArgs ===
+
+impl ChoiceArgs {
+    /// What wasn't chosen stays.
+    fn over(self, before: NotificationChoices) -> NotificationChoices {
+        NotificationChoices {
+            approvals: self.approvals.unwrap_or(before.approvals),
+            runs: self.runs.unwrap_or(before.runs),
+            detail: match self.show {
+                Some(DetailArg::Title) => NotificationDetail::Title,
+                Some(DetailArg::Full) => NotificationDetail::Full,
+                None => before.detail,
+            },
+            language: match self.language {
+                Some(LanguageArg::En) => NotificationLanguage::English,
+                Some(LanguageArg::Zh) => NotificationLanguage::Chinese,
+                None => before.language,
+            },
+        }
+    }
+}

@@ -1,0 +1,1 @@
+-- Only PostgreSQL has several writers. Both databases count the same versions.
