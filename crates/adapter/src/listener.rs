@@ -2,14 +2,14 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use attache_os::local_port::{ConnectionProof, LocalPort, LocalStream};
+use attache_os::local_port::{ConnectionProof, GuardedPort, GuardedStream};
 use axum::{
     extract::connect_info::Connected,
     serve::{IncomingStream, Listener},
 };
 use tokio::net::TcpListener;
 
-pub(crate) struct AdapterListener(LocalPort);
+pub(crate) struct AdapterListener(GuardedPort);
 
 /// The connection that a request came over.
 #[derive(Debug, Clone)]
@@ -19,15 +19,15 @@ pub(crate) struct AdapterConnection(Arc<ConnectionProof>);
 
 impl AdapterListener {
     pub(crate) fn new(listener: TcpListener) -> Self {
-        Self(LocalPort::new(listener))
+        Self(GuardedPort::new(listener))
     }
 }
 
 impl Listener for AdapterListener {
-    type Io = LocalStream;
+    type Io = GuardedStream;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (LocalStream, SocketAddr) {
+    async fn accept(&mut self) -> (GuardedStream, SocketAddr) {
         self.0.next().await
     }
 

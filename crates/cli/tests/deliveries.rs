@@ -73,6 +73,11 @@ impl CallbackReceiver {
     fn count(&self) -> usize {
         self.shared.told.lock().unwrap().len()
     }
+
+    /// Each delivery's id and body, so far.
+    pub fn received(&self) -> Vec<(String, Value)> {
+        self.shared.told.lock().unwrap().iter().map(|told| (told.id.clone(), told.body.clone())).collect()
+    }
 }
 
 impl CallbackReceiverState {

@@ -294,3 +294,17 @@ fn people_keys_rules_and_limits_are_in_chinese() {
     let removed = said(&["users", "remove", "ada", "--yes"]);
     assert_eq!(lines(&removed.stderr), ["已移除 ada，并撤销其密钥、令牌和会话。"]);
 }
+
+#[test]
+fn notifications_and_worktrees_are_in_chinese() {
+    let home = chinese_home();
+    let _hub = home.hub(&[]);
+    let empty = home.attache(&["notifications"]).succeeds().stderr;
+    assert_eq!(lines(&empty), ["尚未设置。接入聊天：attache notifications add slack NAME"]);
+    let unknown = home.attache(&["notifications", "test", "ops"]).exits(3).stderr;
+    assert_eq!(lines(&unknown), ["错误：你没有名为 `ops` 的设备或聊天", "  → 查看列表：attache notifications"]);
+    let none = home.attache(&["worktrees"]).succeeds().stderr;
+    assert_eq!(lines(&none), ["此设备上没有工作树。启动带工作树的运行：attache ask AGENT \"…\" --worktree"]);
+    let missing = home.attache(&["worktrees", "diff", "last"]).exits(3).stderr;
+    assert_eq!(lines(&missing), ["错误：此设备上没有工作树", "  → 在智能体的设备上查看列表：attache worktrees"]);
+}

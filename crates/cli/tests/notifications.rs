@@ -40,7 +40,7 @@ fn chats_are_connected_tested_changed_and_removed() {
 
     // Nothing is replaced by mistake; the same chat under another name says so.
     let (ok, _, said) = typed(&home, &["notifications", "add", "slack", "ops"], &format!("{address}/other\n"));
-    assert!(!ok && said.contains("ops exists already") && said.contains("notifications change"), "{said}");
+    assert!(!ok && said.contains("ops already exists") && said.contains("notifications change"), "{said}");
     let (ok, _, said) =
         typed(&home, &["notifications", "add", "slack", "operators", "--runs"], &format!("{address}\n"));
     assert!(ok && said.contains("Connected operators, which was called ops before: "), "{said}");

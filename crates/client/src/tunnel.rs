@@ -38,7 +38,7 @@ const BUFFER: usize = 128 << 10;
 
 /// The bytes of one connection through a tunnel. Dropping it closes the connection.
 pub struct TunnelStream {
-    line: ChannelSocket,
+    socket: ChannelSocket,
     /// Received but not yet read.
     unread: Bytes,
 }
@@ -64,19 +64,21 @@ pub fn token_sha256(token: &Secret<String>) -> String {
 /// Opens one socket of the host. Returns when a remote has connected, which may take as long as the tunnel lasts. Open
 /// another one for the next remote.
 pub async fn open_host(hub: &HubClientOptions, id: TunnelId) -> Result<TunnelStream> {
-    let way = ChannelEndpoint::new(hub)?;
-    let mut url = way.address().url(&["api", "v1", "tunnels", &id.to_string()]);
+    let endpoint = ChannelEndpoint::new(hub)?;
+    let mut url = endpoint.address().url(&["api", "v1", "tunnels", &id.to_string()]);
     url.set_query(Some("end=host"));
-    let mut line = way.open_at(url, None).await?;
-    while let Some(message) = line.next().await {
-        match message.map_err(|error| way.broken(error))? {
-            Message::Text(text) if text.as_str() == "paired" => return Ok(TunnelStream::new(line)),
+    let mut socket = endpoint.open_at(url, None).await?;
+    while let Some(message) = socket.next().await {
+        match message.map_err(|error| endpoint.broken(error))? {
+            Message::Text(text) if text.as_str() == "paired" => return Ok(TunnelStream::new(socket)),
             Message::Ping(_) | Message::Pong(_) => {}
-            Message::Close(Some(close)) => return Err(way.broken(format!("the tunnel was closed: {}", close.reason))),
-            _ => return Err(way.strange("a tunnel must start with the message `paired`")),
+            Message::Close(Some(close)) => {
+                return Err(endpoint.broken(format!("the tunnel was closed: {}", close.reason)));
+            }
+            _ => return Err(endpoint.strange("a tunnel must start with the message `paired`")),
         }
     }
-    Err(way.broken("the tunnel was closed"))
+    Err(endpoint.broken("the tunnel was closed"))
 }
 
 /// One connection of a remote, to the address in START.
@@ -138,12 +140,12 @@ impl HubClient {
 // === impl TunnelStream ===
 
 impl TunnelStream {
-    fn new(line: ChannelSocket) -> Self {
-        Self { line, unread: Bytes::new() }
+    fn new(socket: ChannelSocket) -> Self {
+        Self { socket, unread: Bytes::new() }
     }
 
-    fn line(&mut self) -> Pin<&mut ChannelSocket> {
-        Pin::new(&mut self.line)
+    fn socket(&mut self) -> Pin<&mut ChannelSocket> {
+        Pin::new(&mut self.socket)
     }
 }
 
@@ -160,7 +162,7 @@ impl AsyncRead for TunnelStream {
                 self.unread.advance(length);
                 return Poll::Ready(Ok(()));
             }
-            match ready!(self.line().poll_next(context)) {
+            match ready!(self.socket().poll_next(context)) {
                 Some(Ok(Message::Binary(bytes))) => self.unread = bytes,
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Text(_) | Message::Frame(_))) => {}
                 Some(Ok(Message::Close(_))) | None => return Poll::Ready(Ok(())),
@@ -175,19 +177,19 @@ impl AsyncWrite for TunnelStream {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        ready!(self.line().poll_ready(context)).map_err(lost)?;
+        ready!(self.socket().poll_ready(context)).map_err(lost)?;
         let length = bytes.len().min(MAX_MESSAGE);
         let message = Message::Binary(Bytes::copy_from_slice(&bytes[..length]));
-        self.line().start_send(message).map_err(lost)?;
+        self.socket().start_send(message).map_err(lost)?;
         Poll::Ready(Ok(length))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.line().poll_flush(context).map_err(lost)
+        self.socket().poll_flush(context).map_err(lost)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.line().poll_close(context).map_err(lost)
+        self.socket().poll_close(context).map_err(lost)
     }
 }
 

@@ -78,6 +78,12 @@ struct IncomingBlob {
     kept: bool,
 }
 
+/// Content that was received, and is removed unless it is placed.
+pub(crate) struct PendingBlob {
+    incoming: IncomingBlob,
+    received: ReceivedBlob,
+}
+
 /// What was received, and what a bucket has to be told about it.
 struct ReceivedBlob {
     blob: Blob,
@@ -114,31 +120,35 @@ impl BlobStore {
         Ok(())
     }
 
-    /// Streams to a temporary file while hashing, syncs it to disk, then renames it. The content is not removed while
-    /// the guard lives, so write its row before dropping it. `max` is what is left for the run.
-    pub(crate) async fn write<E>(
+    /// Streams to a temporary file while hashing, and syncs it to disk. `max` is what is left for the run.
+    pub(crate) async fn receive<E>(
         &self,
         name: &str,
         bytes: impl Stream<Item = std::result::Result<Bytes, E>> + Unpin,
         options: &Options,
         max: u64,
-    ) -> Result<(Blob, RwLockReadGuard<'_, ()>)> {
-        let mut incoming = IncomingBlob::new(&self.root, name);
+    ) -> Result<PendingBlob> {
+        let incoming = IncomingBlob::new(&self.root, name);
         let file = File::create_new(&incoming.path).await.map_err(failed)?;
         let hasher = self.remote.as_ref().map(|_| Context::new(&SHA256));
-        let ReceivedBlob { blob, sha256 } = receive(file, hasher, bytes, options, max).await?;
-        let uploaded = self.remote.as_ref().zip(sha256);
-        if let Some((remote, sha256)) = uploaded {
-            remote.upload(&blob, sha256, &incoming.path).await?;
+        let received = receive(file, hasher, bytes, options, max).await?;
+        if let (Some(remote), Some(sha256)) = (&self.remote, received.sha256) {
+            remote.upload(&received.blob, sha256, &incoming.path).await?;
         }
+        Ok(PendingBlob { incoming, received })
+    }
+
+    /// Gives the content its name. It is not removed at this node while the guard lives, so write its row before dropping it.
+    pub(crate) async fn place(&self, pending: PendingBlob) -> Result<RwLockReadGuard<'_, ()>> {
+        let PendingBlob { mut incoming, received: ReceivedBlob { blob, sha256 } } = pending;
         let placing = self.placing.read().await;
-        if let Some((remote, sha256)) = uploaded {
+        if let (Some(remote), Some(sha256)) = (&self.remote, sha256) {
             // The content had no row until now, so it may have been removed as unreferenced.
             remote.ensure(&blob, sha256, &incoming.path).await?;
             remote.trim(blob.size).await?;
         }
         self.keep(&mut incoming, &blob.blake3).await?;
-        Ok((blob, placing))
+        Ok(placing)
     }
 
     /// Gives a received file its name.
@@ -370,6 +380,14 @@ fn failed(error: io::Error) -> Error {
     match StorageFault::of_io(&error) {
         Some(fault) => Error::unwritable(fault),
         None => Error::internal(&error),
+    }
+}
+
+// === impl PendingBlob ===
+
+impl PendingBlob {
+    pub(crate) const fn blob(&self) -> Blob {
+        self.received.blob
     }
 }
 

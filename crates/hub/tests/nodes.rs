@@ -9,6 +9,7 @@ use attache_hub::{
     deliveries::CircuitPolicy,
     in_process::{AgentFailure, AgentOutput, InProcessAgent, InProcessRun},
 };
+use attache_protocol::env::Env;
 use attache_store::{Store, record::shared_value::SharedValueKind};
 use hyper::Method;
 use serde_json::{Value, json};
@@ -16,6 +17,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     channel::peer::{TestPeer, read_run, register_agent, run, until_status},
+    counting::Counting,
     deliveries::receiver::{ReceiverAnswer, WebhookReceiver},
     handover,
     world::{PATIENCE, TestCaller, World, node_stores},
@@ -613,5 +615,48 @@ async fn nodes_allow_together_what_one_would_allow() {
             sleep(Duration::from_millis(20)).await;
         }
         assert_eq!(refusals(node).await, 429);
+    }
+}
+
+/// A removal that has looked for rows, and not yet removed anything, is overtaken by an upload of the same content.
+#[tokio::test(flavor = "multi_thread")]
+async fn content_that_one_node_removes_can_be_uploaded_at_another() {
+    let mut stores = node_stores(3, 100);
+    let slow = Arc::new(Counting::new(stores.remove(0)));
+    stores.insert(0, slow.clone());
+    let world = Arc::new(World::on_nodes(stores, |_| {}).await);
+    let conversation = async || world.owner.post("/api/v1/conversations", json!({})).await.expect(201);
+    let (first, second) = (conversation().await, conversation().await);
+    let upload = async |node: usize, conversation: &Value| {
+        let workspace = conversation["workspace_id"].as_str().unwrap();
+        let path = format!("/api/v1/workspaces/{workspace}/artifacts/report");
+        world.at(node, &world.owner).call(Method::PUT, &path, "the same content").await.expect(201)
+    };
+    upload(0, &first).await;
+
+    let release = slow.hold("unused_blobs");
+    let path = format!("/api/v1/conversations/{}", first["conversation_id"].as_str().unwrap());
+    let deleting = async {
+        let deleted = world.at(0, &world.owner).delete(&path).await;
+        assert!(deleted.status < 300, "{deleted:?}");
+    };
+    let uploading = async {
+        while slow.calls("unused_blobs") == 0 {
+            sleep(Duration::from_millis(5)).await;
+        }
+        upload(1, &second).await
+    };
+    let releasing = async {
+        sleep(Duration::from_millis(500)).await;
+        drop(release);
+    };
+    let ((), uploaded, ()) = tokio::join!(deleting, uploading, releasing);
+
+    let path = format!("/api/v1/artifacts/{}", uploaded["artifact_id"].as_str().unwrap());
+    let read = world.at(2, &world.owner).get(&path).await;
+    assert_eq!((read.status, &read.body[..]), (200, &b"the same content"[..]));
+    // Nothing is left of what the two told each other.
+    for kind in [SharedValueKind::ArtifactUpload, SharedValueKind::ArtifactRemoval] {
+        assert_eq!(world.store.shared_values(kind, Env::system().now()).await.unwrap(), []);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use attache_os::local_port::{ConnectionProof, LocalPort, LocalStream};
+use attache_os::local_port::{ConnectionProof, GuardedPort, GuardedStream};
 use attache_protocol::{Secret, env::Env, secret::SecretHash};
 use axum::{
     Router,
@@ -31,7 +31,7 @@ pub struct McpConnection {
 }
 
 /// Every program of this machine can connect to it.
-struct McpListener(LocalPort);
+struct McpListener(GuardedPort);
 
 /// The path of the MCP endpoint.
 pub const PATH: &str = "/mcp";
@@ -54,10 +54,10 @@ impl Connected<IncomingStream<'_, McpListener>> for McpConnection {
 // === impl McpListener ===
 
 impl Listener for McpListener {
-    type Io = LocalStream;
+    type Io = GuardedStream;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (LocalStream, SocketAddr) {
+    async fn accept(&mut self) -> (GuardedStream, SocketAddr) {
         self.0.next().await
     }
 
@@ -83,7 +83,7 @@ pub async fn serve(
         .layer(middleware::from_fn_with_state(secret.hash(), authenticate))
         .layer(middleware::map_request(name_connection));
     let made = router.into_make_service_with_connect_info::<McpConnection>();
-    axum::serve(McpListener(LocalPort::new(listener)), made).with_graceful_shutdown(stop.cancelled_owned()).await
+    axum::serve(McpListener(GuardedPort::new(listener)), made).with_graceful_shutdown(stop.cancelled_owned()).await
 }
 
 /// The tools at [`PATH`] without sessions, for a server that authenticates callers and checks `Host` and `Origin`

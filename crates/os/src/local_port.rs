@@ -21,14 +21,14 @@ use tokio::{
 };
 
 #[derive(Debug)]
-pub struct LocalPort {
+pub struct GuardedPort {
     listener: TcpListener,
     strangers: Arc<Mutex<StrangerSockets>>,
 }
 
 /// A connection that is heard in full once its proof was given.
 #[derive(Debug)]
-pub struct LocalStream {
+pub struct GuardedStream {
     stream: TcpStream,
     proof: Arc<ConnectionProof>,
     /// How much is still read of a stranger.
@@ -56,9 +56,9 @@ const MAX_STRANGERS: usize = 64;
 const MAX_UNPROVED: usize = 64 << 10;
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-// === impl LocalPort ===
+// === impl GuardedPort ===
 
-impl LocalPort {
+impl GuardedPort {
     pub fn new(listener: TcpListener) -> Self {
         Self { listener, strangers: Arc::default() }
     }
@@ -68,7 +68,7 @@ impl LocalPort {
     }
 
     /// The next connection. One that fails is skipped.
-    pub async fn next(&self) -> (LocalStream, SocketAddr) {
+    pub async fn next(&self) -> (GuardedStream, SocketAddr) {
         loop {
             match self.accept().await {
                 Ok(accepted) => return accepted,
@@ -81,7 +81,7 @@ impl LocalPort {
         }
     }
 
-    async fn accept(&self) -> io::Result<(LocalStream, SocketAddr)> {
+    async fn accept(&self) -> io::Result<(GuardedStream, SocketAddr)> {
         let (stream, from) = self.listener.accept().await?;
         // What is sent is short and must not wait for the acknowledgement of the previous packet.
         let _ = stream.set_nodelay(true);
@@ -89,19 +89,19 @@ impl LocalPort {
         let number = lock(&self.strangers).admit(handle);
         let proof =
             ConnectionProof { is_given: AtomicBool::new(false), number, strangers: Arc::clone(&self.strangers) };
-        Ok((LocalStream { stream, proof: Arc::new(proof), left: MAX_UNPROVED }, from))
+        Ok((GuardedStream { stream, proof: Arc::new(proof), left: MAX_UNPROVED }, from))
     }
 }
 
-// === impl LocalStream ===
+// === impl GuardedStream ===
 
-impl LocalStream {
+impl GuardedStream {
     pub fn proof(&self) -> Arc<ConnectionProof> {
         Arc::clone(&self.proof)
     }
 }
 
-impl AsyncRead for LocalStream {
+impl AsyncRead for GuardedStream {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let Self { stream, proof, left } = self.get_mut();
         if proof.is_given.load(Ordering::Acquire) {
@@ -121,7 +121,7 @@ impl AsyncRead for LocalStream {
     }
 }
 
-impl AsyncWrite for LocalStream {
+impl AsyncWrite for GuardedStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
     }
@@ -147,7 +147,7 @@ impl AsyncWrite for LocalStream {
     }
 }
 
-impl Drop for LocalStream {
+impl Drop for GuardedStream {
     fn drop(&mut self) {
         self.proof.leave();
     }
@@ -195,8 +195,8 @@ mod tests {
 
     use super::*;
 
-    async fn port() -> (LocalPort, SocketAddr) {
-        let port = LocalPort::new(TcpListener::bind("127.0.0.1:0").await.unwrap());
+    async fn port() -> (GuardedPort, SocketAddr) {
+        let port = GuardedPort::new(TcpListener::bind("127.0.0.1:0").await.unwrap());
         let address = port.local_addr().unwrap();
         (port, address)
     }

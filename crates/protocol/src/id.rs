@@ -177,6 +177,13 @@ impl RunId {
     }
 }
 
+impl ConversationId {
+    /// The run that this is the own conversation of, if there is such a run.
+    pub const fn first_run(self) -> RunId {
+        RunId::from_uuid(self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use attache_delegation::collaborator::{BorrowedFolder, Collaborator, HostMessageOutcome, LeaseEnd, WorkDone};
+use attache_delegation::collaborator::{BorrowedFolder, Collaborator, DelegatorMessageOutcome, LeaseEnd, WorkDone};
 use attache_protocol::{
     Json,
     json::Members,
@@ -150,10 +150,10 @@ impl DelegationRun<'_> {
         let over = |last| Ok(NegotiationOutcome::Over(Box::new(last)));
         loop {
             let accept = match outcome {
-                HostMessageOutcome::Begin(folder) => return Ok(NegotiationOutcome::Begin(folder)),
-                HostMessageOutcome::Underway(mut pending) => return over(pending.final_message().await),
-                HostMessageOutcome::Reply(AwcpMessage::Accept(accept)) => accept,
-                HostMessageOutcome::Ended(last) | HostMessageOutcome::Reply(last) => return over(last),
+                DelegatorMessageOutcome::Begin(folder) => return Ok(NegotiationOutcome::Begin(folder)),
+                DelegatorMessageOutcome::Underway(mut pending) => return over(pending.final_message().await),
+                DelegatorMessageOutcome::Reply(AwcpMessage::Accept(accept)) => accept,
+                DelegatorMessageOutcome::Ended(last) | DelegatorMessageOutcome::Reply(last) => return over(last),
             };
             *has_accepted = true;
             let id = accept.delegation_id.clone();
@@ -190,13 +190,13 @@ impl DelegationRun<'_> {
     }
 
     /// Reads the policy and creates folders, so it runs on a blocking thread.
-    async fn handle_message(&self, message: AwcpMessage) -> HostMessageOutcome {
+    async fn handle_message(&self, message: AwcpMessage) -> DelegatorMessageOutcome {
         let (role, caller, id) = (self.role.clone(), self.caller.clone(), message.delegation().to_owned());
         let walls = self.device.adapter.walls().await;
         let handled = tokio::task::spawn_blocking(move || role.handle_message(&message, &caller, &walls)).await;
         handled.unwrap_or_else(|error| {
             tracing::error!(%error, "failed to handle an AWCP message");
-            HostMessageOutcome::Reply(AwcpMessage::Error(AwcpError::new(
+            DelegatorMessageOutcome::Reply(AwcpMessage::Error(AwcpError::new(
                 &id,
                 AwcpErrorCode::TaskFailed,
                 "internal error at the remote; see its log",

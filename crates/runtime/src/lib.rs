@@ -36,7 +36,7 @@ mod work_loop;
 
 pub use connection_status::ConnectionStatus;
 pub use error::Error;
-pub use notice::{AnswerNotice, Notice, Observer, QuestionNotice};
+pub use notice::{AnswerKind, Notice, Observer, QuestionNotice};
 pub use runtime::{AdapterSource, Options, RuntimeService, RuntimeTimings, ShutdownOutcome};
 pub use shutdown::Shutdown;
 pub use supervise::{AdapterCommand, read_secret};

@@ -65,7 +65,7 @@ pub enum Notice {
     /// The agent received the answer and continues.
     Answered {
         run: RunId,
-        answer: AnswerNotice,
+        answer: AnswerKind,
     },
     /// The run ended on this device.
     Ended {
@@ -103,7 +103,7 @@ pub enum QuestionNotice {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AnswerNotice {
+pub enum AnswerKind {
     Approved,
     Denied,
     Input,

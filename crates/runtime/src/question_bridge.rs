@@ -27,7 +27,7 @@ use crate::{
     adapter::{AdapterCallError, AdapterQuestion},
     device::DeviceRuntime,
     hub_transport::is_disconnect,
-    notice::{AnswerNotice, QuestionNotice},
+    notice::{AnswerKind, QuestionNotice},
     progress::{ClaimContext, ProgressItem, ProgressSender},
 };
 
@@ -89,9 +89,9 @@ pub(crate) async fn relay_question(
         }
     };
     let notice = match (&answer, &question) {
-        (QuestionAnswer::Permission(answer), _) if answer.approved => AnswerNotice::Approved,
-        (QuestionAnswer::Permission(_), _) => AnswerNotice::Denied,
-        (QuestionAnswer::Input(_), _) => AnswerNotice::Input,
+        (QuestionAnswer::Permission(answer), _) if answer.approved => AnswerKind::Approved,
+        (QuestionAnswer::Permission(_), _) => AnswerKind::Denied,
+        (QuestionAnswer::Input(_), _) => AnswerKind::Input,
         (QuestionAnswer::Nothing, _) => return,
     };
     deliver(&device, &claimant, &question, answer).await;
@@ -106,7 +106,7 @@ pub(crate) async fn ask_caller(claimant: &ClaimContext, request: &AdapterInputRe
     });
     match input(claimant, 0, request).await? {
         QuestionAnswer::Input(InputParts { parts, .. }) => {
-            claimant.link.notify(&Notice::Answered { run: claimant.run, answer: AnswerNotice::Input });
+            claimant.link.notify(&Notice::Answered { run: claimant.run, answer: AnswerKind::Input });
             Ok(Some(parts))
         }
         QuestionAnswer::Permission(_) | QuestionAnswer::Nothing => Ok(None),

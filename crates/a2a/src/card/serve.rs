@@ -35,9 +35,9 @@ enum CacheAudience {
 
 /// The path of the card. Clients older than 0.3 only know the old one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CardPath {
-    New,
-    Old,
+enum WellKnownCardPath {
+    Current,
+    Legacy,
 }
 
 /// The well-known documents of every agent and of the hub itself.
@@ -53,7 +53,7 @@ pub(crate) fn routes(cards: AgentCards) -> Router {
 }
 
 async fn of_agent(State(cards): State<AgentCards>, Path(agent): Path<String>, parts: Parts) -> Result<Response<Body>> {
-    cards.answer(&parts, Some(&agent), CardPath::New).await
+    cards.answer(&parts, Some(&agent), WellKnownCardPath::Current).await
 }
 
 async fn of_agent_of_old(
@@ -61,7 +61,7 @@ async fn of_agent_of_old(
     Path(agent): Path<String>,
     parts: Parts,
 ) -> Result<Response<Body>> {
-    cards.answer(&parts, Some(&agent), CardPath::Old).await
+    cards.answer(&parts, Some(&agent), WellKnownCardPath::Legacy).await
 }
 
 /// Clients that resolve the card's path relative to `/a2a/NAME` end up here. From `/a2a/NAME/` they find the card.
@@ -71,11 +71,11 @@ async fn of_no_agent() -> Error {
 }
 
 async fn of_hub(State(cards): State<AgentCards>, parts: Parts) -> Result<Response<Body>> {
-    cards.answer(&parts, None, CardPath::New).await
+    cards.answer(&parts, None, WellKnownCardPath::Current).await
 }
 
 async fn of_hub_of_old(State(cards): State<AgentCards>, parts: Parts) -> Result<Response<Body>> {
-    cards.answer(&parts, None, CardPath::Old).await
+    cards.answer(&parts, None, WellKnownCardPath::Legacy).await
 }
 
 async fn catalog(State(cards): State<AgentCards>, parts: Parts) -> Result<Response<Body>> {
@@ -94,7 +94,7 @@ async fn catalog(State(cards): State<AgentCards>, parts: Parts) -> Result<Respon
 // === impl AgentCards ===
 
 impl AgentCards {
-    async fn answer(&self, parts: &Parts, agent: Option<&str>, spot: CardPath) -> Result<Response<Body>> {
+    async fn answer(&self, parts: &Parts, agent: Option<&str>, spot: WellKnownCardPath) -> Result<Response<Body>> {
         let by = surface::caller(parts, &self.hub).await?;
         let account = match agent {
             Some(agent) => self.hub.card_account(by.as_ref(), agent).await?,
@@ -123,13 +123,13 @@ fn in_query(uri: &Uri) -> Option<String> {
     members.find(|(name, _)| name.eq_ignore_ascii_case(VERSION)).map(|(_, value)| value.to_owned())
 }
 
-fn shape(version: Option<&str>, switches: &A2aOptions, spot: CardPath) -> CardShape {
+fn shape(version: Option<&str>, switches: &A2aOptions, spot: WellKnownCardPath) -> CardShape {
     match (version, spot) {
         (Some(version), _) if version.starts_with("0.") => CardShape::Old,
         (Some(_), _) => CardShape::Pure,
         (None, _) if switches.has_union_card() => CardShape::Union,
-        (None, CardPath::New) => CardShape::Pure,
-        (None, CardPath::Old) => CardShape::Old,
+        (None, WellKnownCardPath::Current) => CardShape::Pure,
+        (None, WellKnownCardPath::Legacy) => CardShape::Old,
     }
 }
 

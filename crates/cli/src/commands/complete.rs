@@ -23,7 +23,7 @@ pub(crate) struct Args {
 }
 
 /// A completion that takes longer is useless.
-const PATIENCE: Duration = Duration::from_millis(800);
+const COMPLETION_TIMEOUT: Duration = Duration::from_millis(800);
 const PAGE: PageQuery = PageQuery { limit: Some(200), cursor: None };
 
 /// A kind of name that the hub or the local contexts can list.
@@ -54,7 +54,7 @@ pub(super) async fn run(context: CommandContext, args: Args, root: Command) -> R
         Slot::Names(kind) => {
             let hub = hub_args(before);
             let names = names(&context, &hub, kind);
-            tokio::time::timeout(PATIENCE, names).await.ok().and_then(Result::ok).unwrap_or_default()
+            tokio::time::timeout(COMPLETION_TIMEOUT, names).await.ok().and_then(Result::ok).unwrap_or_default()
         }
         Slot::Elsewhere => Vec::new(),
     };

@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::page::Listing;
 use crate::{
     env::context::{CommandContext, HubArgs},
+    text::{notifications as text, terms},
     ui::{
         failure::CommandFailure,
         output::{TextCell, clean, time},
@@ -156,7 +157,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             if context.output.is_json() {
                 return context.output.json(&changed);
             }
-            context.output.say(format_args!("{}: {}.", clean::line(&changed.name), describe(&changed.choices)));
+            context.output.say(text::chosen(clean::line(&changed.name), describe(&changed.choices)));
             Ok(())
         }
         NotificationsCommand::Test { target } => {
@@ -170,15 +171,15 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
 
 async fn list(context: &CommandContext, hub: &HubClient) -> Result<(), CommandFailure> {
     let list = hub.notification_targets().await?;
-    let when_empty = "Nothing is set up. Connect a chat: attache notifications add slack NAME";
+    let when_empty = text::nothing_set_up();
     Listing { answer: &list, items: &list.notification_targets, next_cursor: None, when_empty }.print(
         context,
         &[
-            ("ID", &|target| TextCell::plain(target.notification_target_id.to_string())),
-            ("NAME", &|target| TextCell::strong(&target.name)),
-            ("SERVICE", &|target| TextCell::plain(service(target.service))),
-            ("NOTIFIES OF", &|target| TextCell::plain(describe(&target.choices))),
-            ("ADDED", &|target| TextCell::plain(time::relative(target.created_at, context.now()))),
+            (terms::id(), &|target| TextCell::plain(target.notification_target_id.to_string())),
+            (terms::name(), &|target| TextCell::strong(&target.name)),
+            (text::service(), &|target| TextCell::plain(service(target.service))),
+            (text::notifies_of(), &|target| TextCell::plain(describe(&target.choices))),
+            (text::added(), &|target| TextCell::plain(time::relative(target.created_at, context.now()))),
         ],
     )
 }
@@ -187,19 +188,28 @@ async fn add(context: &CommandContext, hub: &HubClient, chat: ChatCommand) -> Re
     let known = hub.notification_targets().await?.notification_targets;
     let wanted = chat.name();
     if known.iter().any(|target| target.name == wanted) {
-        return Err(CommandFailure::new("conflict", exit::FAILED, format!("{} exists already", clean::line(wanted)))
-            .hint("Choose another name, change it with `attache notifications change`, or remove it first."));
+        return Err(
+            CommandFailure::new("conflict", exit::FAILED, text::exists(clean::line(wanted))).hint(text::exists_do())
+        );
     }
     let (name, address, choices) = match chat {
-        ChatCommand::Slack { name, choices } => {
-            (name, NotificationAddress::Slack { webhook_url: secret("webhook URL")? }, choices)
-        }
-        ChatCommand::Telegram { name, chat_id, api_url, choices } => {
-            (name, NotificationAddress::Telegram { bot_token: secret("bot token")?, chat_id, api_url }, choices)
-        }
+        ChatCommand::Slack { name, choices } => (
+            name,
+            NotificationAddress::Slack { webhook_url: secret(text::ask_webhook_url(), text::webhook_url())? },
+            choices,
+        ),
+        ChatCommand::Telegram { name, chat_id, api_url, choices } => (
+            name,
+            NotificationAddress::Telegram {
+                bot_token: secret(text::ask_bot_token(), text::bot_token())?,
+                chat_id,
+                api_url,
+            },
+            choices,
+        ),
         ChatCommand::Feishu { name, signed, choices } => {
-            let webhook_url = secret("webhook URL")?;
-            let secret = signed.then(|| secret("signing secret")).transpose()?;
+            let webhook_url = secret(text::ask_webhook_url(), text::webhook_url())?;
+            let secret = signed.then(|| secret(text::ask_signing_secret(), text::signing_secret())).transpose()?;
             (name, NotificationAddress::Feishu { webhook_url, secret }, choices)
         }
     };
@@ -214,9 +224,12 @@ async fn add(context: &CommandContext, hub: &HubClient, chat: ChatCommand) -> Re
     let before = known
         .iter()
         .find(|known| left.iter().all(|target| target.notification_target_id != known.notification_target_id));
-    let renamed = before.map(|before| format!(", which was called {} before", clean::line(&before.name)));
-    context.output.say(format_args!("Connected {name}{}: {}.", renamed.unwrap_or_default(), describe(&target.choices)));
-    context.output.say(format_args!("Send a test: attache notifications test {id}"));
+    let what = describe(&target.choices);
+    context.output.say(match before {
+        Some(before) => text::connected_again(name, clean::line(&before.name), what),
+        None => text::connected(name, what),
+    });
+    context.output.say(text::test_it(id));
     Ok(())
 }
 
@@ -230,11 +243,9 @@ impl ChatCommand {
 }
 
 /// Not an argument, which every user of the machine could see.
-fn secret(what: &str) -> Result<Secret<String>, CommandFailure> {
-    secret_prompt::ask(&format!("{}{}: ", what[..1].to_uppercase(), &what[1..])).map_err(|failure| {
-        CommandFailure { message: format!("missing {what}"), ..failure }
-            .hint("Type it, or pass it as a line on standard input.")
-    })
+fn secret(question: &str, what: &str) -> Result<Secret<String>, CommandFailure> {
+    secret_prompt::ask(question)
+        .map_err(|failure| CommandFailure { message: text::missing(what), ..failure }.hint(text::missing_do()))
 }
 
 async fn find(hub: &HubClient, wanted: &str) -> Result<NotificationTarget, CommandFailure> {
@@ -246,10 +257,8 @@ async fn find(hub: &HubClient, wanted: &str) -> Result<NotificationTarget, Comma
     }
     match all.len() {
         1 => Ok(all.remove(0)),
-        0 => Err(CommandFailure::new("not_found", exit::NOT_FOUND, format!("you have no device or chat `{wanted}`"))
-            .hint("List them: attache notifications")),
-        count => Err(CommandFailure::usage(format!("`{wanted}` stands for {count} devices or chats"))
-            .hint("Use the id: attache notifications")),
+        0 => Err(CommandFailure::new("not_found", exit::NOT_FOUND, text::not_found(wanted)).hint(text::not_found_do())),
+        count => Err(CommandFailure::usage(text::ambiguous(count as u64, wanted)).hint(text::ambiguous_do())),
     }
 }
 
@@ -264,17 +273,17 @@ fn tell_test(
     }
     if test.delivered {
         if !context.output.is_json() {
-            context.output.say(format_args!("{} accepted the test for {name}.", service(target.service)));
+            context.output.say(text::test_accepted(service(target.service), name));
         }
         return Ok(());
     }
     if context.output.is_json() {
         return Err(CommandFailure::quiet(exit::FAILED));
     }
-    let status = test.status.map(|status| format!(" with status {status}")).unwrap_or_default();
+    let status = test.status.map(text::with_status).unwrap_or_default();
     let reason = test.error.as_deref().map(|error| format!(": {}", clean::line(error))).unwrap_or_default();
-    let message = format!("{} didn't accept the test for {name}{status}{reason}", service(target.service));
-    Err(CommandFailure::failed(message).hint("Check the address at the service, then connect the chat again."))
+    let message = text::test_refused(service(target.service), name, format_args!("{status}{reason}"));
+    Err(CommandFailure::failed(message).hint(text::test_refused_do()))
 }
 
 async fn remove(
@@ -284,20 +293,20 @@ async fn remove(
     yes: bool,
 ) -> Result<(), CommandFailure> {
     let (id, name) = (target.notification_target_id, clean::line(&target.name));
-    if !yes && prompt::confirm(&context.output, &format!("Stop notifying {name}?"))? == Some(false) {
-        return Err(CommandFailure::new("cancelled", exit::FAILED, "nothing was removed"));
+    if !yes && prompt::confirm(&context.output, &text::ask_remove(&name))? == Some(false) {
+        return Err(CommandFailure::new("cancelled", exit::FAILED, text::not_removed()));
     }
     hub.remove_notification_target(id).await?;
     if context.output.is_json() {
         return context.output.json(&Removed { removed: id });
     }
-    context.output.say(format_args!("Removed {name}."));
+    context.output.say(text::removed(name));
     Ok(())
 }
 
-const fn service(service: NotificationService) -> &'static str {
+fn service(service: NotificationService) -> &'static str {
     match service {
-        NotificationService::WebPush => "Browser",
+        NotificationService::WebPush => text::browser(),
         NotificationService::Slack => "Slack",
         NotificationService::Telegram => "Telegram",
         NotificationService::Feishu => "Feishu",
@@ -306,14 +315,14 @@ const fn service(service: NotificationService) -> &'static str {
 
 fn describe(choices: &NotificationChoices) -> String {
     let what = match (choices.approvals, choices.runs) {
-        (true, true) => "approvals, questions and finished runs",
-        (true, false) => "approvals and questions",
-        (false, true) => "finished runs",
-        (false, false) => return "nothing".to_owned(),
+        (true, true) => text::approvals_and_runs(),
+        (true, false) => text::approvals(),
+        (false, true) => text::runs(),
+        (false, false) => return text::nothing().to_owned(),
     };
     match choices.detail {
         NotificationDetail::Title => what.to_owned(),
-        NotificationDetail::Full => format!("{what}, in full"),
+        NotificationDetail::Full => text::in_full(what),
     }
 }
 

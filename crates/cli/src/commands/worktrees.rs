@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::{
     env::context::CommandContext,
+    text::{terms, worktrees as text},
     ui::{
         failure::CommandFailure,
         output::{TextCell, TextTable, clean, time},
@@ -129,22 +130,19 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
 fn find(folder: &WorktreeFolder, wanted: &str) -> Result<RunWorktree, CommandFailure> {
     let mut all = folder.list();
     if wanted == "last" {
-        return all.pop().ok_or_else(|| none("there are no worktrees on this device"));
+        return all.pop().ok_or_else(|| none(text::none_here()));
     }
     let is_wanted = |worktree: &RunWorktree| worktree.record().run.to_string().contains(wanted);
     all.retain(is_wanted);
     match all.len() {
         1 => Ok(all.remove(0)),
-        0 => Err(none(&format!("no run `{wanted}` has a worktree on this device"))),
-        count => {
-            Err(CommandFailure::usage(format!("`{wanted}` is a part of {count} runs")).hint("Write more of the id."))
-        }
+        0 => Err(none(&text::none_of(wanted))),
+        count => Err(CommandFailure::usage(text::ambiguous(count as u64, wanted)).hint(text::ambiguous_do())),
     }
 }
 
 fn none(message: &str) -> CommandFailure {
-    CommandFailure::new("not_found", exit::NOT_FOUND, message)
-        .hint("List them on the agent's device: attache worktrees")
+    CommandFailure::new("not_found", exit::NOT_FOUND, message).hint(text::none_do())
 }
 
 fn list(context: &CommandContext, folder: &WorktreeFolder) -> Result<(), CommandFailure> {
@@ -162,19 +160,19 @@ fn list(context: &CommandContext, folder: &WorktreeFolder) -> Result<(), Command
         return context.output.json(&WorktreeList { worktrees });
     }
     if all.is_empty() {
-        context.output.say("No worktrees on this device. Start a run with one: attache ask AGENT \"…\" --worktree");
+        context.output.say(text::none());
         return Ok(());
     }
-    let mut table = TextTable::new(&["RUN", "CHANGES", "CREATED", "FOLDER"]);
+    let mut table = TextTable::new(&[text::run(), text::changes(), terms::created(), terms::folder()]);
     for (worktree, state) in &all {
         let record = worktree.record();
         table.row([
             TextCell::strong(record.run.to_string()),
             TextCell::plain(match state {
                 Ok(state) => summary(state),
-                Err(Error::Working(_)) => "working".to_owned(),
-                Err(Error::Busy(_)) => "folder in use".to_owned(),
-                Err(_) => "unknown".to_owned(),
+                Err(Error::Working(_)) => text::working().to_owned(),
+                Err(Error::Busy(_)) => text::in_use().to_owned(),
+                Err(_) => text::unknown().to_owned(),
             }),
             TextCell::plain(time::relative(record.created_at, context.now())),
             TextCell::plain(record.source.display().to_string()),
@@ -182,20 +180,17 @@ fn list(context: &CommandContext, folder: &WorktreeFolder) -> Result<(), Command
     }
     context.output.table(&table)?;
     let days = KEPT_FOR.as_secs() / 86_400;
-    context.output.say(format_args!(
-        "After {days} days, a worktree's changes are committed to its branch and its files are removed."
-    ));
+    context.output.say(text::kept_for(days));
     Ok(())
 }
 
 fn summary(state: &WorktreeState) -> String {
     let files = match state.changed.len() {
-        0 if state.differs_on_branch.is_empty() => return "none".to_owned(),
-        1 => "1 file".to_owned(),
-        count => format!("{count} files"),
+        0 if state.differs_on_branch.is_empty() => return text::unchanged().to_owned(),
+        count => text::files(count as u64),
     };
-    let commits = if state.differs_on_branch.is_empty() { "" } else { "; the branch has more" };
-    format!("{files}, {}{commits}", if state.is_uncommitted { "uncommitted" } else { "committed" })
+    let summary = if state.is_uncommitted { text::uncommitted(files) } else { text::committed(files) };
+    if state.differs_on_branch.is_empty() { summary } else { text::branch_has_more(summary) }
 }
 
 fn diff(context: &CommandContext, worktree: &RunWorktree) -> Result<(), CommandFailure> {
@@ -206,34 +201,29 @@ fn diff(context: &CommandContext, worktree: &RunWorktree) -> Result<(), CommandF
     }
     context.output.raw(&text)?;
     if text.is_empty() {
-        context.output.say("Nothing was changed.");
+        context.output.say(text::nothing_changed());
     }
     if let Ok(state) = worktree.state() {
         if !state.differs_on_branch.is_empty() {
             let files: Vec<_> = state.differs_on_branch.iter().map(|file| clean::line(file).into_owned()).collect();
-            context.output.say(format_args!(
-                "The branch has commits with something else, which a merge would bring, in: {}. To see it: git diff {} {}",
-                files.join(", "),
-                worktree.record().base.get(..12).unwrap_or_default(),
-                worktree.branch()
-            ));
+            let base = worktree.record().base.get(..12).unwrap_or_default();
+            context.output.say(text::differs_on_branch(files.join(", "), base, worktree.branch()));
         }
         for nested in &state.nested {
-            let nested = clean::line(nested);
-            context.output.say(format_args!("{nested} is a repository of its own. It isn't a part of the changes."));
+            context.output.say(text::nested(clean::line(nested)));
         }
     }
     Ok(())
 }
 
 fn commit(context: &CommandContext, worktree: &RunWorktree, message: Option<String>) -> Result<(), CommandFailure> {
-    let message = message.unwrap_or_else(|| format!("Changes of {}", worktree.record().run));
+    let message = message.unwrap_or_else(|| text::default_message(worktree.record().run));
     let commit = worktree.commit(&message, context.now()).map_err(|error| explain(&error, worktree))?;
     if context.output.is_json() {
         return context.output.json(&WorktreeOutcome { commit: Some(commit), ..WorktreeOutcome::of(worktree) });
     }
     let short = commit.get(..12).unwrap_or(&commit);
-    context.output.say(format_args!("Committed {short}. Next: git merge {}", worktree.branch()));
+    context.output.say(text::done_commit(short, worktree.branch()));
     Ok(())
 }
 
@@ -248,8 +238,8 @@ fn apply(context: &CommandContext, worktree: &RunWorktree) -> Result<(), Command
     }
     let (run, source) = (worktree.record().run, worktree.record().source.display());
     context.output.say(match applied.files.len() {
-        0 => format!("{source} already has all changes. To remove the worktree: attache worktrees discard {run}"),
-        count => format!("{count} applied to {source}. To remove the worktree: attache worktrees discard {run}"),
+        0 => text::nothing_to_apply(source, run),
+        count => text::applied(count as u64, source, run),
     });
     Ok(())
 }
@@ -257,10 +247,10 @@ fn apply(context: &CommandContext, worktree: &RunWorktree) -> Result<(), Command
 fn discard(context: &CommandContext, worktree: &RunWorktree, yes: bool) -> Result<(), CommandFailure> {
     let (run, branch) = (worktree.record().run, worktree.branch());
     if !yes {
-        let changes = worktree.state().map_or_else(|_| "unknown".to_owned(), |state| summary(&state));
-        let question = format!("Discard the worktree of {run} and the branch {branch}? Changes: {changes}.");
+        let changes = worktree.state().map_or_else(|_| text::unknown().to_owned(), |state| summary(&state));
+        let question = text::ask_discard(run, &branch, changes);
         if prompt::confirm(&context.output, &question)? == Some(false) {
-            return Err(CommandFailure::new("cancelled", exit::FAILED, "nothing was discarded"));
+            return Err(CommandFailure::new("cancelled", exit::FAILED, text::not_discarded()));
         }
     }
     let has_repository = worktree.discard().map_err(|error| explain(&error, worktree))?;
@@ -268,11 +258,10 @@ fn discard(context: &CommandContext, worktree: &RunWorktree, yes: bool) -> Resul
         return context.output.json(&WorktreeOutcome { discarded: true, ..WorktreeOutcome::of(worktree) });
     }
     match has_repository {
-        true => context.output.say(format_args!("Discarded the worktree and {branch}.")),
-        false => context.output.say(format_args!(
-            "Discarded the worktree. Its repository isn't at {} any more, so the branch {branch} may still be in it.",
-            worktree.record().source.display()
-        )),
+        true => context.output.say(text::discarded(branch)),
+        false => {
+            context.output.say(text::discarded_without_repository(worktree.record().source.display(), branch));
+        }
     }
     Ok(())
 }
@@ -280,21 +269,16 @@ fn discard(context: &CommandContext, worktree: &RunWorktree, yes: bool) -> Resul
 fn explain(error: &Error, worktree: &RunWorktree) -> CommandFailure {
     let (run, source) = (worktree.record().run, worktree.record().source.display());
     match error {
-        Error::Unchanged => CommandFailure::failed(error.to_string())
-            .hint(format!("See what it changed in all: attache worktrees diff {run}")),
+        Error::Unchanged => CommandFailure::failed(text::unchanged_there()).hint(text::see_all(run)),
         Error::Conflicts(files) => {
             let files: Vec<_> = files.iter().map(|file| clean::line(file).into_owned()).collect();
-            let message =
-                format!("these files were changed in {source}, too: {}; nothing was applied", files.join(", "));
-            CommandFailure::new("conflict", exit::FAILED, message).hint(format!(
-                "Commit them to the branch and merge it with git: attache worktrees commit {run}, then git merge {}",
-                worktree.branch()
-            ))
+            CommandFailure::new("conflict", exit::FAILED, text::conflicts(source, files.join(", ")))
+                .hint(text::conflicts_do(run, worktree.branch()))
         }
-        Error::Working(_) => CommandFailure::new("working", exit::FAILED, error.to_string())
-            .hint(format!("Follow it: attache runs show {run}. Cancel it: attache runs cancel {run}")),
-        _ => CommandFailure::failed(clean::lines(&error.to_string()).into_owned())
-            .hint(format!("Its files: attache worktrees path {run}")),
+        Error::Working(run) => {
+            CommandFailure::new("working", exit::FAILED, text::still_working(run)).hint(text::working_do(run))
+        }
+        _ => CommandFailure::failed(clean::lines(&error.to_string()).into_owned()).hint(text::its_files(run)),
     }
 }
 

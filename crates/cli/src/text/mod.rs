@@ -61,12 +61,14 @@ pub(crate) mod errors;
 pub(crate) mod help;
 mod help_options;
 mod language;
+pub(crate) mod notifications;
 pub(crate) mod parser;
 pub(crate) mod people;
 pub(crate) mod refusals;
 pub(crate) mod runs;
 pub(crate) mod setup;
 pub(crate) mod terms;
+pub(crate) mod worktrees;
 
 pub(crate) use language::Language;
 
@@ -161,12 +163,14 @@ mod tests {
             doctor::ALL,
             errors::ALL,
             help::ALL,
+            notifications::ALL,
             parser::ALL,
             people::ALL,
             refusals::ALL,
             runs::ALL,
             setup::ALL,
             terms::ALL,
+            worktrees::ALL,
         ]
         .into_iter()
         .flatten()

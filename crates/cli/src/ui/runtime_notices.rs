@@ -1,7 +1,7 @@
 //! Notices of a runtime as messages for people, one line each, on standard error.
 
 use attache_protocol::rules::run::RunStatus;
-use attache_runtime::{AnswerNotice, Notice, QuestionNotice};
+use attache_runtime::{AnswerKind, Notice, QuestionNotice};
 
 use super::output::{TerminalOutput, TextStyle, clean};
 use crate::text::{setup as text, terms};
@@ -29,9 +29,9 @@ fn describe(notice: &Notice) -> (TextStyle, String) {
         }
         Notice::Answered { run, answer } => {
             let text = match answer {
-                AnswerNotice::Approved => text::run_approved(run),
-                AnswerNotice::Denied => text::run_denied(run),
-                AnswerNotice::Input => text::run_answered(run),
+                AnswerKind::Approved => text::run_approved(run),
+                AnswerKind::Denied => text::run_denied(run),
+                AnswerKind::Input => text::run_answered(run),
             };
             (TextStyle::Busy, text)
         }

@@ -77,6 +77,8 @@ impl Cluster {
         ["--database-url", &self.url, "--cluster-key-file", &key, "--artifacts-folder", &artifacts]
             .into_iter()
             .chain(["--public-url", &self.proxy.url])
+            // For the tests' own webhooks.
+            .chain(["--egress-allow", "127.0.0.1"])
             .map(str::to_owned)
             .collect()
     }

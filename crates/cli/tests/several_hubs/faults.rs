@@ -4,62 +4,27 @@
 use std::{
     collections::BTreeMap,
     fs,
-    path::Path,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
     time::Duration,
 };
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::cluster::{Caller, Cluster};
+use super::{
+    cluster::{Caller, Cluster},
+    load::{self, AcknowledgedRun, CAPPED, DEVICES, Device},
+    verdict::{judge_callback, judge_decisions, judge_executions, judge_history, judge_quota},
+};
 use crate::{
-    harness::{TestHome, TestProcess, is_long, process::signal, until},
+    deliveries::CallbackReceiver,
+    harness::{is_long, process::signal, until},
     storm::{dice::SeededDice, seed},
 };
 
 const CLIENTS: usize = 3;
-const DEVICES: usize = 2;
-
-/// A run that the hub has acknowledged, and what it writes when it is executed.
-struct AcknowledgedRun {
-    id: String,
-    mark: String,
-}
-
-/// A device with an agent of its own, which reaches the hubs through the proxy.
-fn device(cluster: &Cluster, agent: &str) -> (TestHome, TestProcess) {
-    let home = TestHome::new();
-    cluster.nodes[0].add_agent(agent);
-    let code = cluster.nodes[0].pairing_code(agent);
-    home.attache(&["runtime", "pair", &code, "--api-base", &cluster.proxy.url]).succeeds();
-    let runtime = home.runtime(&["--concurrency", "2"]);
-    (home, runtime)
-}
-
-/// Creates runs until it is told to stop. Each is repeated with its key until a hub acknowledges it.
-fn client(number: usize, caller: &Caller, executed: &Path, stop: &AtomicBool) -> Vec<AcknowledgedRun> {
-    let mut acknowledged = Vec::new();
-    for round in 0.. {
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-        let mark = format!("{number}-{round}");
-        let body = json!({
-            "agent_id": format!("agent-{}", (number + round) % DEVICES),
-            "input": { "text": format!("echo {mark} >> {}", executed.display()) },
-            "max_attempts": 1,
-            "idempotency_key": mark,
-        });
-        let reply = caller.call("POST", "/api/v1/task-runs", Some(&body));
-        // 200: it had been stored although its answer was lost.
-        assert!(matches!(reply.status, 200 | 201), "{} {:?}", reply.status, String::from_utf8_lossy(&reply.body));
-        acknowledged.push(AcknowledgedRun { id: reply.json()["task_run_id"].as_str().unwrap().to_owned(), mark });
-        // Not more than the devices can work off.
-        thread::sleep(Duration::from_millis(200));
-    }
-    acknowledged
-}
+/// How many runs the agent with a quota may have.
+const QUOTA: usize = 12;
 
 /// One fault, and back again. Returns its name.
 fn strike(cluster: &mut Cluster, dice: &mut SeededDice) -> &'static str {
@@ -92,21 +57,27 @@ fn strike(cluster: &mut Cluster, dice: &mut SeededDice) -> &'static str {
     }
 }
 
-/// Whether a run ended as it should, and its stream is complete at whatever node it is read.
-fn check(caller: &Caller, run: &AcknowledgedRun) -> Result<(), String> {
-    let shown = caller.call("GET", &format!("/api/v1/task-runs/{}", run.id), None).json();
-    if shown["status"] != "completed" {
-        return Err(format!("{} ({}) ended as {shown}", run.id, run.mark));
+/// Whether the hub's own history of a run is one that can be, at whatever node it is read.
+fn check_history(caller: &Caller, run: &AcknowledgedRun) -> Result<Value, String> {
+    let path = format!("/api/v1/task-runs/{}", run.id);
+    let shown = caller.call("GET", &path, None).json();
+    let page = caller.call("GET", &format!("{path}/events?after=0"), None).expect(200).json();
+    let events = page["events"].as_array().map_or(&[][..], Vec::as_slice);
+    match judge_history(&shown, events) {
+        Ok(()) => Ok(shown),
+        Err(wrong) => Err(format!("{} ({}): {wrong}\n{events:#?}", run.id, run.mark)),
     }
-    let page = caller.call("GET", &format!("/api/v1/task-runs/{}/events?after=0", run.id), None).expect(200).json();
-    let events = page["events"].as_array().unwrap();
-    let numbers: Vec<u64> = events.iter().filter_map(|event| event["seq"].as_u64()).collect();
-    let is_complete = numbers.iter().copied().eq(1..=numbers.len() as u64) && !numbers.is_empty();
-    let ends = events.iter().filter(|event| event["type"] == "task.completed").count();
-    match is_complete && ends == 1 {
-        true => Ok(()),
-        false => Err(format!("{} has the events {numbers:?} with {ends} ends", run.id)),
-    }
+}
+
+fn check_completed(caller: &Caller, run: &AcknowledgedRun) -> Result<(), String> {
+    let shown = check_history(caller, run)?;
+    if shown["status"] == "completed" { Ok(()) } else { Err(format!("{} ({}) ended as {shown}", run.id, run.mark)) }
+}
+
+#[track_caller]
+fn none_is_wrong(seed: u64, what: &str, verdicts: impl IntoIterator<Item = Result<(), String>>) {
+    let wrong: Vec<String> = verdicts.into_iter().filter_map(Result::err).collect();
+    assert!(wrong.is_empty(), "seed {seed}: {} {what}\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]
@@ -116,46 +87,72 @@ fn what_was_acknowledged_happens_once_whatever_dies() {
     let faults = if is_long() { 300 } else { 8 };
     let executed = cluster.homes[0].path().join("executed");
     fs::write(&executed, "").unwrap();
-    let devices: Vec<_> = (0..DEVICES).map(|number| device(&cluster, &format!("agent-{number}"))).collect();
-    let caller = cluster.through_proxy();
-    let (stop, mut dice) = (AtomicBool::new(false), SeededDice::new(seed, 0));
+    let mut devices: Vec<_> = (0..DEVICES).map(|number| Device::start(&cluster, &format!("agent-{number}"))).collect();
+    devices.push(Device::start(&cluster, CAPPED));
+    let asking = Device::start_asking(&cluster);
+    let quota = serde_json::json!({ "agent": CAPPED, "calls": QUOTA });
+    cluster.nodes[0].call("PUT", "/api/v1/quotas", Some(&quota)).expect(200);
+    let (caller, receiver) = (cluster.through_proxy(), CallbackReceiver::start(&[]));
+    let callback = format!("{}/ended", receiver.origin);
+    let (stop, all_decided, mut dice) = (AtomicBool::new(false), AtomicBool::new(false), SeededDice::new(seed, 0));
     let mut struck: BTreeMap<&str, usize> = BTreeMap::new();
-    let runs: Vec<AcknowledgedRun> = thread::scope(|scope| {
-        let clients: Vec<_> = (0..CLIENTS)
-            .map(|number| {
-                let (caller, executed, stop) = (&caller, &executed, &stop);
-                scope.spawn(move || client(number, caller, executed, stop))
-            })
+    let (runs, spent, asked, decisions) = thread::scope(|scope| {
+        let (caller, executed, callback, stop, decided) = (&caller, &executed, &callback, &stop, &all_decided);
+        let callers: Vec<_> = (0..CLIENTS)
+            .map(|number| scope.spawn(move || load::call(number, caller, executed, callback, stop)))
             .collect();
+        let spenders = [0, 1].map(|number| scope.spawn(move || load::spend(number, caller, stop)));
+        let asker = asking.is_some().then(|| scope.spawn(|| load::ask(caller, stop)));
+        let deciders = [true, false].map(|approved| scope.spawn(move || load::decide(approved, caller, decided)));
         for _ in 0..faults {
             thread::sleep(dice.millis(200, 1000));
             *struck.entry(strike(&mut cluster, &mut dice)).or_default() += 1;
         }
         cluster.is_served();
         stop.store(true, Ordering::Relaxed);
-        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+        let runs: Vec<AcknowledgedRun> = callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect();
+        let spent: Vec<AcknowledgedRun> = spenders.into_iter().flat_map(|spender| spender.join().unwrap()).collect();
+        let asked = asker.map_or_else(Vec::new, |asker| asker.join().unwrap());
+        for status in ["pending", "running"] {
+            let path = format!("/api/v1/task-runs?status={status}&limit=1");
+            let list = || caller.call("GET", &path, None).expect(200).json();
+            until("every run to end", || list()["task_runs"].as_array().unwrap().is_empty().then_some(()));
+        }
+        decided.store(true, Ordering::Relaxed);
+        let decisions: Vec<_> = deciders.into_iter().flat_map(|decider| decider.join().unwrap()).collect();
+        (runs, spent, asked, decisions)
     });
-    println!("seed {seed}: {} runs through {struck:?}", runs.len());
+    let (calls, quota, questions) = (runs.len(), spent.len(), asked.len());
+    println!("seed {seed}: {calls} runs, {quota} under a quota, {questions} that ask, through {struck:?}");
 
-    for status in ["pending", "running"] {
-        let path = format!("/api/v1/task-runs?status={status}&limit=1");
-        let list = || caller.call("GET", &path, None).expect(200).json();
-        until("every run to end", || list()["task_runs"].as_array().unwrap().is_empty().then_some(()));
-    }
-    let wrong: Vec<String> = runs.iter().filter_map(|run| check(&caller, run).err()).collect();
-    assert!(wrong.is_empty(), "seed {seed}: {} of {}\n{}", wrong.len(), runs.len(), wrong.join("\n"));
-    let text = fs::read_to_string(&executed).unwrap();
-    let mut marks: Vec<&str> = text.lines().collect();
-    marks.sort_unstable();
-    let mut wanted: Vec<&str> = runs.iter().map(|run| run.mark.as_str()).collect();
-    wanted.sort_unstable();
-    assert_eq!(marks, wanted, "seed {seed}: each was executed exactly once");
+    none_is_wrong(seed, "runs are wrong", runs.iter().chain(&spent).map(|run| check_completed(&caller, run)));
+    none_is_wrong(seed, "runs that ask are wrong", asked.iter().map(|run| check_history(&caller, run).map(drop)));
+    let requests = load::list(&caller, "/api/v1/permission-requests?agent_id=asking", "permission_requests");
+    assert_eq!(requests.len(), asked.len(), "each run that asks has one request");
+    let of_run = |request: &Value| {
+        caller.call("GET", &format!("/api/v1/task-runs/{}", request["task_run_id"].as_str().unwrap()), None).json()
+    };
+    let verdicts = requests.iter().map(|request| judge_decisions(request, &of_run(request), &decisions));
+    none_is_wrong(seed, "decisions are wrong", verdicts);
+    let capped = load::list(&caller, &format!("/api/v1/task-runs?agent_id={CAPPED}"), "task_runs");
+    none_is_wrong(seed, "quotas are wrong", [judge_quota(QUOTA, spent.len(), capped.len())]);
+    assert_eq!(spent.len(), QUOTA, "enough was tried to use it up");
+    let last = runs.last().expect("somebody called");
+    until("the last callback", || judge_callback(&last.id, &receiver.received()).ok());
+    until("every callback", || {
+        let received = receiver.received();
+        runs.iter().all(|run| judge_callback(&run.id, &received).is_ok()).then_some(())
+    });
+    let received = receiver.received();
+    none_is_wrong(seed, "callbacks are wrong", runs.iter().map(|run| judge_callback(&run.id, &received)));
+    let wanted: Vec<&str> = runs.iter().map(|run| run.mark.as_str()).collect();
+    none_is_wrong(seed, "executions are wrong", [judge_executions(&fs::read_to_string(&executed).unwrap(), &wanted)]);
     let home = &cluster.homes[0];
     let key = home.a2a().join("hub/admin.key");
     let at = ["--hub", &cluster.nodes[1].url, "--key-file", key.to_str().unwrap()];
     let verdict = home.attache(&[&["audit", "verify", "--json"], &at[..]].concat());
     assert_eq!(verdict.succeeds().json()["ok"], true);
-    drop(devices);
+    drop((devices, asking));
 }
 
 /// Nodes are restarted one after the other, as for an update. A proxy that retries on another node hides it from callers.
@@ -165,10 +162,12 @@ fn a_rolling_restart_fails_no_request_and_repeats_no_run() {
     cluster.is_served();
     let executed = cluster.homes[0].path().join("executed");
     fs::write(&executed, "").unwrap();
-    let devices: Vec<_> = (0..DEVICES).map(|number| device(&cluster, &format!("agent-{number}"))).collect();
+    let devices: Vec<_> = (0..DEVICES).map(|number| Device::start(&cluster, &format!("agent-{number}"))).collect();
+    let receiver = CallbackReceiver::start(&[]);
+    let callback = format!("{}/ended", receiver.origin);
     let (caller, stop, refused) = (cluster.through_proxy(), AtomicBool::new(false), AtomicUsize::new(0));
     let runs = thread::scope(|scope| {
-        let creating = scope.spawn(|| client(0, &caller, &executed, &stop));
+        let creating = scope.spawn(|| load::call(0, &caller, &executed, &callback, &stop));
         let reading = scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 match caller.try_call("GET", "/api/v1/agent-accounts", None) {
@@ -199,10 +198,7 @@ fn a_rolling_restart_fails_no_request_and_repeats_no_run() {
         };
         until("the run to end", ended);
     }
-    let mut marks: Vec<String> = fs::read_to_string(&executed).unwrap().lines().map(str::to_owned).collect();
-    let mut wanted: Vec<String> = runs.into_iter().map(|run| run.mark).collect();
-    marks.sort_unstable();
-    wanted.sort_unstable();
-    assert_eq!(marks, wanted);
+    let wanted: Vec<&str> = runs.iter().map(|run| run.mark.as_str()).collect();
+    assert_eq!(judge_executions(&fs::read_to_string(&executed).unwrap(), &wanted), Ok(()));
     drop(devices);
 }

@@ -2,6 +2,8 @@
 
 mod cluster;
 mod faults;
+mod load;
+mod verdict;
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 

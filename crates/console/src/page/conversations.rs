@@ -86,24 +86,33 @@ async fn newest_run(session: &BrowserSession, conversation: ConversationId) -> P
     Ok(session.hub.runs(&session.principal, query).await?.task_runs.first().map(|run| run.task_run_id))
 }
 
-/// The title that the conversation was given, or else its first task.
+/// The title that the conversation was given, or else its first task, or else the task of this run. A part that the viewer
+/// may not see doesn't count.
 pub(crate) async fn conversation_title(session: &BrowserSession, run: &Run) -> PageResult<String> {
     let (hub, by, id) = (&session.hub, &session.principal, run.conversation_id);
     let own = title(run, session.t);
     if id == run.task_run_id.own_conversation() {
         return Ok(own);
     }
-    let named = match hub.conversation(by, id).await {
-        Ok(conversation) => conversation.title.map(|title| plain(&title)).filter(|title| !title.trim().is_empty()),
-        Err(error) if error.code == Code::NotFound => None,
-        Err(error) => return Err(error.into()),
-    };
-    if let Some(named) = named {
+    if let Some(conversation) = visible(hub.conversation(by, id).await)?
+        && let Some(named) = conversation.title.map(|title| plain(&title)).filter(|title| !title.trim().is_empty())
+    {
         return Ok(named);
     }
-    let first = hub.messages(by, id, PageRequest { limit: Some(1), cursor: None }).await?.messages;
-    let first = first.first().and_then(|message| first_line(&message.text));
-    Ok(first.unwrap_or(own))
+    if let Some(first) = visible(hub.run(by, id.first_run()).await)? {
+        return Ok(title(&first, session.t));
+    }
+    let message = visible(hub.first_added_message(by, id).await)?.flatten();
+    Ok(message.and_then(|message| first_line(&message.text)).unwrap_or(own))
+}
+
+/// `None` if the viewer may not see it.
+fn visible<T>(found: attache_hub::Result<T>) -> PageResult<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.code == Code::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn first_line(text: &str) -> Option<String> {

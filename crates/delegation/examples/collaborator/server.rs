@@ -13,7 +13,7 @@ use attache_a2a_wire::{
 };
 use attache_delegation::collaborator::{
     AdvertisedLimits, BorrowedFolder, Collaborator, CollaboratorAuditEntry, CollaboratorAuditSink, CollaboratorPolicy,
-    DelegationConsent, HostMessageOutcome, RemoteWalls, WorkDone,
+    DelegationConsent, DelegatorMessageOutcome, RemoteWalls, WorkDone,
 };
 use attache_protocol::{
     Json,
@@ -189,8 +189,8 @@ impl ExampleServer {
                 .await
                 .ok()?;
         match outcome {
-            HostMessageOutcome::Reply(last) | HostMessageOutcome::Ended(last) => self.show(&id, &last),
-            HostMessageOutcome::Begin(folder) => {
+            DelegatorMessageOutcome::Reply(last) | DelegatorMessageOutcome::Ended(last) => self.show(&id, &last),
+            DelegatorMessageOutcome::Begin(folder) => {
                 self.set(&id, TaskState::TaskStateWorking, Vec::new());
                 let (server, task) = (self.clone(), id.clone());
                 tokio::spawn(async move {
@@ -198,7 +198,7 @@ impl ExampleServer {
                     server.show(&task, &last);
                 });
             }
-            HostMessageOutcome::Underway(_) => {}
+            DelegatorMessageOutcome::Underway(_) => {}
         }
         self.stored(&id).map(|stored| stored.task)
     }

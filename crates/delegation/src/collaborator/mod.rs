@@ -20,6 +20,6 @@ pub use audit::{CollaboratorAuditEntry, CollaboratorAuditFile, CollaboratorAudit
 pub use borrowed_folder::{BorrowedFolder, LeaseEnd, WorkDone};
 pub use direct_dial::DirectDialGuard;
 pub use policy::{AdvertisedLimits, CollaboratorPolicy, CollaboratorPolicyFile, DelegationConsent};
-pub use role::{Collaborator, HostMessageOutcome, Options, PendingOutcome, RemoteWalls};
+pub use role::{Collaborator, DelegatorMessageOutcome, Options, PendingOutcome, RemoteWalls};
 pub use schedule::{CollaboratorScheduler, SchedulerPermit, SlotScheduler};
 pub use tunnel::{HubTunnelDialer, TunnelDialer};

@@ -79,7 +79,7 @@ struct AcceptedDelegation {
 
 /// The outcome of a message.
 #[derive(Debug)]
-pub enum HostMessageOutcome {
+pub enum DelegatorMessageOutcome {
     /// Send this reply.
     Reply(AwcpMessage),
     /// Mount the folder and work in it. The [`BorrowedFolder`] gives the final message.
@@ -144,18 +144,18 @@ impl Collaborator {
 
     /// Handles a message of a host. `caller` is the authenticated caller, never taken from the message. Reads files and
     /// creates folders, so it blocks briefly.
-    pub fn handle_message(&self, message: &AwcpMessage, caller: &str, walls: &RemoteWalls) -> HostMessageOutcome {
+    pub fn handle_message(&self, message: &AwcpMessage, caller: &str, walls: &RemoteWalls) -> DelegatorMessageOutcome {
         let key = AssignmentKey { caller: caller.to_owned(), delegation: message.delegation().to_owned() };
         let now = self.env().now();
         let mut state = self.state();
         state.expire_unstarted(now, self);
         match (state.assignments.receive(&key, message, now), message) {
             (assignment::AssignmentEffect::Invited, AwcpMessage::Invite(invite)) => {
-                HostMessageOutcome::Reply(self.answer(&mut state, &key, invite, walls))
+                DelegatorMessageOutcome::Reply(self.answer(&mut state, &key, invite, walls))
             }
             (assignment::AssignmentEffect::Begin { terms, deadline }, AwcpMessage::Start(start)) => {
                 match self.begin(&mut state, &key, start) {
-                    Ok((place, private_key, sandbox)) => HostMessageOutcome::Begin(Box::new(BorrowedFolder::new(
+                    Ok((place, private_key, sandbox)) => DelegatorMessageOutcome::Begin(Box::new(BorrowedFolder::new(
                         self.clone(),
                         key.clone(),
                         state.assignments.invite(&key).cloned().expect("a started delegation has an invitation"),
@@ -163,25 +163,27 @@ impl Collaborator {
                         (terms, deadline, sandbox),
                         state.outcome(&key),
                     ))),
-                    Err(error) => HostMessageOutcome::Reply(self.finish(&mut state, &key, AwcpMessage::Error(error))),
+                    Err(error) => {
+                        DelegatorMessageOutcome::Reply(self.finish(&mut state, &key, AwcpMessage::Error(error)))
+                    }
                 }
             }
-            (assignment::AssignmentEffect::Underway, _) => HostMessageOutcome::Underway(state.outcome(&key)),
+            (assignment::AssignmentEffect::Underway, _) => DelegatorMessageOutcome::Underway(state.outcome(&key)),
             (assignment::AssignmentEffect::Ended(last), _) => {
                 self.conclude(&mut state, &key, &last);
-                HostMessageOutcome::Ended(last)
+                DelegatorMessageOutcome::Ended(last)
             }
             (assignment::AssignmentEffect::Reply(reply), _) => {
                 // The rules found that the delegation had ended.
                 if state.assignments.has_ended(&key) && state.held.contains_key(&key) {
                     self.conclude(&mut state, &key, &reply);
                 }
-                HostMessageOutcome::Reply(reply)
+                DelegatorMessageOutcome::Reply(reply)
             }
             // These effects answer only the two messages above.
             (assignment::AssignmentEffect::Invited | assignment::AssignmentEffect::Begin { .. }, _) => {
                 let text = "unexpected message";
-                HostMessageOutcome::Reply(AwcpMessage::Error(AwcpError::new(
+                DelegatorMessageOutcome::Reply(AwcpMessage::Error(AwcpError::new(
                     &key.delegation,
                     AwcpErrorCode::Declined,
                     text,

@@ -52,20 +52,30 @@ impl Handle {
         self.store().conversation(by.tenant, workspace.conversation()).await.map_err(about("workspace"))?;
         let id = self.env().artifact_id();
         let left = self.left_for_run(by, workspace).await?;
-        let (blob, placing) = self.blobs().write(&id.to_string(), bytes, self.options(), left).await?;
+        let pending = self.blobs().receive(&id.to_string(), bytes, self.options(), left).await?;
+        let blob = pending.blob();
         // A long upload may outlive its credential, or the right it began with.
         let by = &self.recheck(by).await?;
         self.check_conversation(&by.may(Action::UploadArtifact)?, workspace.conversation(), "workspace").await?;
         // Others may have been uploaded meanwhile.
         if blob.size > self.left_for_run(by, workspace).await? {
-            drop(placing);
+            drop(pending);
+            // A bucket has it already.
             self.remove_blobs(vec![blob.blake3]).await?;
             return Err(run_full(self.options()));
         }
-        let new = NewArtifact { id, workspace, name: upload.name, media_type, size: blob.size, blake3: blob.blake3 };
-        let added = self.store().add_artifact(self.context(by), new).await;
-        drop(placing);
-        added.map(render::artifact).map_err(about("workspace"))
+        let notice = self.announce_upload(&blob.blake3).await?;
+        let added = async {
+            let placing = self.blobs().place(pending).await?;
+            let new =
+                NewArtifact { id, workspace, name: upload.name, media_type, size: blob.size, blake3: blob.blake3 };
+            let added = self.store().add_artifact(self.context(by), new).await;
+            drop(placing);
+            added.map(render::artifact).map_err(about("workspace"))
+        };
+        let added = added.await;
+        self.withdraw(notice).await;
+        added
     }
 
     /// How many bytes a worker may still add to the workspace of its run, so that no device fills the disk. Everything

@@ -31,17 +31,4 @@ impl Handle {
             }
         }
     }
-
-    /// Removes files that no artifact refers to any more.
-    pub(crate) async fn remove_blobs(&self, blobs: Vec<[u8; 32]>) -> Result<()> {
-        if blobs.is_empty() {
-            return Ok(());
-        }
-        // Excludes concurrent uploads of the same content whose row is not written yet.
-        let uploads = self.blobs().without_uploads().await;
-        let unused = self.store().unused_blobs(blobs).await.map_err(about("artifact"))?;
-        self.blobs().remove(unused).await?;
-        drop(uploads);
-        Ok(())
-    }
 }

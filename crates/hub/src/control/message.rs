@@ -1,12 +1,14 @@
 //! The messages of a conversation, including the inputs and results of its runs, oldest first.
 
+use std::collections::{HashMap, hash_map::Entry};
+
 use attache_protocol::{
-    Actor, ConversationId, Json,
+    Actor, ConversationId, Json, RunId,
     json::Members,
     rules::run::RunStatus,
     wire::conversation::{AddMessageRequest, ConversationMessage, MessageList, MessageRole},
 };
-use attache_store::record::{NewMessage, Pagination, RunFilter, RunRecord};
+use attache_store::record::{NewMessage, Pagination, RunDetail, RunFilter, RunRecord};
 
 use crate::{
     Error, Handle, Principal, Result, check,
@@ -87,6 +89,18 @@ impl Handle {
         Ok(MessageList { messages, next_cursor })
     }
 
+    /// The first message that somebody added. The inputs of runs don't count: finding the oldest takes reading all of them.
+    pub async fn first_added_message(
+        &self,
+        by: &Principal,
+        conversation: ConversationId,
+    ) -> Result<Option<ConversationMessage>> {
+        self.check_conversation(&by.may(Action::SeeConversations)?, conversation, "conversation").await?;
+        let first = Pagination { limit: 1, cursor: None };
+        let listed = self.store().messages(by.tenant, conversation, first).await.map_err(about("conversation"))?;
+        Ok(listed.items.into_iter().next().map(render::message))
+    }
+
     /// The conversation's own messages after the position, in order: up to the limit, plus any with the same timestamp
     /// as the last.
     async fn own_messages(
@@ -123,8 +137,8 @@ impl Handle {
         }
     }
 
-    /// The first messages of runs after the position. A run may end long after later ones, so all runs are read, one
-    /// page at a time, and only as many messages as needed are kept.
+    /// The first messages of runs after the position. A run may end long after later ones, so excerpts of all runs are
+    /// read, one page at a time, and only as many messages as needed are kept and read whole.
     async fn messages_of_runs(
         &self,
         by: &Principal,
@@ -132,21 +146,44 @@ impl Handle {
         after: Option<&Position>,
         limit: usize,
     ) -> Result<Vec<ConversationMessage>> {
-        let filter = RunFilter { conversation: Some(conversation), ..RunFilter::default() };
+        let (conversation, detail) = (Some(conversation), RunDetail::Excerpt);
+        let filter = RunFilter { conversation, detail, ..RunFilter::default() };
         let mut messages = Vec::new();
         let (mut cursor, mut seen) = (None, 0);
         loop {
             let page = Pagination { limit: check::MAX_PAGE, cursor };
             let listed = self.store().runs(by.tenant, filter.clone(), page).await.map_err(about("conversation"))?;
             seen += listed.items.len();
-            let found = listed.items.into_iter().flat_map(run_messages);
-            messages.extend(found.filter(|message| after.is_none_or(|after| after.is_before(message))));
+            for run in listed.items {
+                let run = match lacks_text(&run) {
+                    true => self.store().run(by.tenant, run.id).await.map_err(about("run"))?,
+                    false => run,
+                };
+                let found = run_messages(run);
+                messages.extend(found.filter(|message| after.is_none_or(|after| after.is_before(message))));
+            }
             keep_first(&mut messages, limit);
             cursor = listed.next;
             if cursor.is_none() || seen >= MAX_RUNS {
-                return Ok(messages);
+                return self.complete(by, messages).await;
             }
         }
+    }
+
+    /// The same messages as they are in whole runs.
+    async fn complete(&self, by: &Principal, messages: Vec<ConversationMessage>) -> Result<Vec<ConversationMessage>> {
+        let mut whole: HashMap<RunId, Vec<ConversationMessage>> = HashMap::new();
+        let mut complete = Vec::with_capacity(messages.len());
+        for message in messages {
+            let Some(run) = message.task_run_id else { continue };
+            if let Entry::Vacant(missing) = whole.entry(run) {
+                let record = self.store().run(by.tenant, run).await.map_err(about("run"))?;
+                missing.insert(run_messages(record).collect());
+            }
+            let of_run = whole.get(&run).into_iter().flatten();
+            complete.extend(of_run.filter(|whole| whole.message_id == message.message_id).cloned());
+        }
+        Ok(complete)
     }
 }
 
@@ -173,6 +210,15 @@ fn run_messages(run: RunRecord) -> impl Iterator<Item = ConversationMessage> {
         created_at: ended_at,
     });
     input.into_iter().chain(result)
+}
+
+/// Whether an excerpt doesn't tell if there is a text.
+fn lacks_text(run: &RunRecord) -> bool {
+    let is_cut = |json: &Json| {
+        let members = json.parse::<Members>();
+        members.is_ok_and(|members| members.find("truncated").is_some() && members.text("text").is_none())
+    };
+    is_cut(&run.spec.input) || run.result.as_ref().is_some_and(is_cut)
 }
 
 fn text_of(json: &Json, member: &str) -> Option<String> {

@@ -9,6 +9,7 @@ mod account;
 mod agent_endpoint;
 mod approval;
 mod artifact;
+mod artifact_exclusion;
 mod audit;
 mod await_call;
 mod call;

@@ -90,6 +90,21 @@ impl KeyRing<'_> {
         self.store.keep_value(value, SharedValueLimit::None, self.env.now()).await.map_err(StartError::Store)?;
         Ok(())
     }
+
+    /// Writes a text that all nodes have in common. If another one is there, `differs` decides whether it is replaced.
+    async fn agree(
+        &self,
+        name: &str,
+        text: &str,
+        differs: impl FnOnce(&str) -> Result<(), StartError> + Send,
+    ) -> Result<(), StartError> {
+        match self.read(name).await? {
+            Some(other) if other.expose() == text.as_bytes() => return Ok(()),
+            Some(other) => differs(&String::from_utf8_lossy(other.expose()))?,
+            None => {}
+        }
+        self.write(name, text.as_bytes()).await
+    }
 }
 
 /// Whether no node has put its keys into the database.
@@ -133,16 +148,15 @@ pub(crate) async fn share_address(
     tenant: TenantId,
 ) -> Result<(), StartError> {
     let ring = KeyRing { seal: SealingKey::new(key), store, env, tenant };
-    match ring.read(ADDRESS).await? {
-        Some(others) if others.expose() == address.as_bytes() => return Ok(()),
-        Some(others) => tracing::warn!(
+    ring.agree(ADDRESS, address, |others| {
+        tracing::warn!(
             this = address,
-            others = %String::from_utf8_lossy(others.expose()),
+            others,
             "the hubs of this database don't have the same --public-url; start all of them with the same one"
-        ),
-        None => {}
-    }
-    ring.write(ADDRESS, address.as_bytes()).await
+        );
+        Ok(())
+    })
+    .await
 }
 
 /// Checks that this node has its artifacts where the others have them: in that bucket, or in a folder. A node that is alone may
@@ -156,17 +170,18 @@ pub(crate) async fn share_place(
     tenant: TenantId,
 ) -> Result<(), StartError> {
     let ring = KeyRing { seal: SealingKey::new(key), store, env, tenant };
-    match ring.read(PLACE).await? {
-        Some(others) if others.expose() == place.as_bytes() => return Ok(()),
-        Some(_) if !is_alone => return Err(StartError::Artifacts(place.to_owned())),
-        Some(before) => tracing::warn!(
+    ring.agree(PLACE, place, |before| {
+        if !is_alone {
+            return Err(StartError::Artifacts(place.to_owned()));
+        }
+        tracing::warn!(
             this = place,
-            before = %String::from_utf8_lossy(before.expose()),
+            before,
             "the artifacts were somewhere else before; those that weren't copied are missing"
-        ),
-        None => {}
-    }
-    ring.write(PLACE, place.as_bytes()).await
+        );
+        Ok(())
+    })
+    .await
 }
 
 /// Checks that the folder for artifacts is the one of the other nodes. The first one marks it.

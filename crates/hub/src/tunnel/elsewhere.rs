@@ -34,7 +34,7 @@ struct TunnelPlace {
 
 /// What a node says of a request that it passes on, sealed with the key that all nodes have.
 #[derive(Debug, Serialize, Deserialize)]
-struct ForwardedFrom {
+struct ForwardedRequest {
     path: String,
     address: Option<IpAddr>,
 }
@@ -104,10 +104,10 @@ impl Handle {
     }
 
     /// Anybody can send the header. Only its seal is a node's word.
-    fn node_that_forwards(&self, headers: &HeaderMap, uri: &Uri) -> Option<ForwardedFrom> {
+    fn node_that_forwards(&self, headers: &HeaderMap, uri: &Uri) -> Option<ForwardedRequest> {
         self.local_node()?;
         let sealed = Base64UrlUnpadded::decode_vec(headers.get(FORWARDED)?.to_str().ok()?).ok()?;
-        let from: ForwardedFrom = serde_json::from_slice(self.unseal(CONTEXT, &sealed).ok()?.expose()).ok()?;
+        let from: ForwardedRequest = serde_json::from_slice(self.unseal(CONTEXT, &sealed).ok()?.expose()).ok()?;
         (from.path == uri.path()).then_some(from)
     }
 }
@@ -188,7 +188,7 @@ fn unreachable() -> Error {
 /// Addresses the request to the node, and says where it comes from.
 fn address(hub: &Handle, place: &TunnelPlace, from: Option<IpAddr>, request: &mut Request) -> Result<()> {
     let path = request.uri().path().to_owned();
-    let from = ForwardedFrom { path, address: from };
+    let from = ForwardedRequest { path, address: from };
     let sealed = hub.seal(CONTEXT, &serde_json::to_vec(&from).map_err(|error| Error::internal(&error))?);
     let authority = place.url.split_once("://").map_or(place.url.as_str(), |(_, authority)| authority);
     let value = |text: &str| HeaderValue::from_str(text).map_err(|error| Error::internal(&error));

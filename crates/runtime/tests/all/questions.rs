@@ -10,7 +10,7 @@ use attache_protocol::{
     rules::{permission::PermissionState, run::RunStatus},
     wire::{input_request::GiveInputRequest, permission::PermissionRequest, run::WaitReason},
 };
-use attache_runtime::{AnswerNotice, Notice, QuestionNotice};
+use attache_runtime::{AnswerKind, Notice, QuestionNotice};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
@@ -65,7 +65,7 @@ async fn a_decision_reaches_the_process_immediately() {
         |notice| matches!(notice, Notice::Asked { question: QuestionNotice::Permission { tool }, .. } if tool == "shell"),
     );
     assert_eq!(
-        (asked, live.count(|notice| matches!(notice, Notice::Answered { answer: AnswerNotice::Approved, .. }))),
+        (asked, live.count(|notice| matches!(notice, Notice::Answered { answer: AnswerKind::Approved, .. }))),
         (1, 1)
     );
 }

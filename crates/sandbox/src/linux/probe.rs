@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Attempt, AttemptResult};
 
-const PATIENCE: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is outside, prepared by whoever judges.
 #[derive(Debug, Serialize, Deserialize)]
@@ -69,7 +69,7 @@ fn out(attempt: Attempt, targets: &ProbeTargets) -> bool {
             let canary = targets.canary.strip_prefix("/").unwrap_or(&targets.canary);
             fs::read(PathBuf::from(format!("/proc/{process}/root")).join(canary)).is_ok()
         }),
-        Attempt::Tcp => TcpStream::connect_timeout(&targets.tcp, PATIENCE).is_ok(),
+        Attempt::Tcp => TcpStream::connect_timeout(&targets.tcp, CONNECT_TIMEOUT).is_ok(),
         Attempt::Udp => {
             let _ = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.send_to(b"from inside", targets.udp));
             false

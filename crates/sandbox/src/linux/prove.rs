@@ -23,7 +23,7 @@ use crate::{Attempt, AttemptResult, Launcher, Mechanism, Proof, Walls};
 use super::probe::{MARKER, ProbeTargets};
 
 /// How long the probe can take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Things to reach for. They live until the probe has been judged.
 struct Outside {
@@ -128,7 +128,7 @@ fn run(launcher: &Launcher, walls: &Walls, outside: &Outside) -> io::Result<Vec<
         .spawn()?;
     let begin = Instant::now();
     while probe.try_wait()?.is_none() {
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > PROBE_TIMEOUT {
             probe.kill()?;
             probe.wait()?;
             return Err(io::Error::other("the probe did not end"));

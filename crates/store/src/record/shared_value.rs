@@ -19,6 +19,10 @@ text_enum! {
         Tunnel = "tunnel",
         /// The channel with the tools that a caller registered over HTTP.
         RegisteredTools = "registered_tools",
+        /// The content of an artifact that is about to be placed, and has no row yet.
+        ArtifactUpload = "artifact_upload",
+        /// The contents that are about to be removed because no artifact refers to them.
+        ArtifactRemoval = "artifact_removal",
     }
 }
 

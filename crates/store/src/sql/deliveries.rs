@@ -12,7 +12,7 @@ use super::{
     SqlStore,
     journal::LogStamp,
     lists,
-    packed_state::StoredRequest,
+    packed_state::StoredRunSpec,
     rows::{self, IdBytes, RunState},
     writer::WriteTransaction,
 };
@@ -36,7 +36,7 @@ impl WriteTransaction<'_, '_> {
         if !hot.calls_back {
             return Ok(());
         }
-        let request: StoredRequest<'_> = self
+        let request: StoredRunSpec<'_> = self
             .connection
             .prepare_cached("select request from task_runs where id = ?1")?
             .query_row([hot.row], |row| row.get(0))?;

@@ -140,7 +140,7 @@ impl SqlStore {
         let listener = Arc::new(WakeListenerCell::new());
         let measures = Arc::new(StoreMetrics::default());
         let condition = DiskHealth::default();
-        let shared = writer::WriterContext {
+        let shared = writer::WriterShared {
             listener: Arc::clone(&listener),
             measures: Arc::clone(&measures),
             condition: condition.clone(),

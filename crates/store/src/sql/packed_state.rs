@@ -64,7 +64,7 @@ pub(super) struct ReservationFlags {
 
 /// The caller's request, as JSON.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct StoredRequest<'a> {
+pub(super) struct StoredRunSpec<'a> {
     pub(super) task_type: Cow<'a, str>,
     pub(super) caller: Cow<'a, Actor>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -358,9 +358,9 @@ impl PackedReader<'_> {
     }
 }
 
-// === impl StoredRequest ===
+// === impl StoredRunSpec ===
 
-impl<'a> StoredRequest<'a> {
+impl<'a> StoredRunSpec<'a> {
     pub(super) fn of(spec: &'a RunSpec, caller: &'a Actor) -> Self {
         Self {
             task_type: Cow::Borrowed(&spec.task_type),
@@ -387,7 +387,7 @@ impl<'a> StoredRequest<'a> {
     }
 }
 
-impl FromSql for StoredRequest<'static> {
+impl FromSql for StoredRunSpec<'static> {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         serde_json::from_str(value.as_str()?).map_err(|error| FromSqlError::Other(error.into()))
     }
@@ -505,6 +505,6 @@ mod tests {
             r#""sandbox":{"cwd_only":true,"allow_network":false},"permission_mode":"plan_first","worktree":true,"#,
             r#""input":{"n": 1e400,"n":-0}}"#
         );
-        assert_eq!(StoredRequest::column_result(ValueRef::Text(text.as_bytes())).unwrap().text(), text);
+        assert_eq!(StoredRunSpec::column_result(ValueRef::Text(text.as_bytes())).unwrap().text(), text);
     }
 }

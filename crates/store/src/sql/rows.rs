@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use super::{
     connection::Row,
-    packed_state::{PackedState, StoredRequest},
+    packed_state::{PackedState, StoredRunSpec},
 };
 use crate::{
     outcome,
@@ -311,7 +311,7 @@ pub(super) fn run(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
 /// Reads [`RUN`], and keeps what the rules need besides the record.
 pub(super) fn loaded_run(row: &Row<'_>) -> rusqlite::Result<LoadedRun> {
     let hot = run_state(row)?;
-    let request: StoredRequest<'_> = row.get(13)?;
+    let request: StoredRunSpec<'_> = row.get(13)?;
     let record = RunRecord {
         id: hot.id,
         tenant: hot.tenant,

@@ -17,7 +17,7 @@ use rusqlite::params;
 use super::{
     journal::{LogStamp, TransitionWrites},
     lookup_cache::CachedAgent,
-    packed_state::{PackedState, StoredRequest},
+    packed_state::{PackedState, StoredRunSpec},
     rows::{self, IdBytes, LogPositions, RunState},
     writer::WriteTransaction,
 };
@@ -179,7 +179,7 @@ impl WriteTransaction<'_, '_> {
             new.spec.parent.map(|parent| IdBytes(parent.uuid())),
             new.idempotency_key.map(|key| [key, new.request_digest].concat()),
             PackedState::of(hot).bytes(),
-            StoredRequest::of(&new.spec, &context.actor).text(),
+            StoredRunSpec::of(&new.spec, &context.actor).text(),
             context.user.map(|user| IdBytes(user.uuid())),
             new.payer.map(|payer| IdBytes(payer.uuid())),
         ])?)

@@ -80,7 +80,7 @@ pub(super) struct Writer {
 }
 
 /// Shared by the store and its writer.
-pub(super) struct WriterContext {
+pub(super) struct WriterShared {
     pub(super) listener: Arc<WakeListenerCell>,
     pub(super) measures: Arc<StoreMetrics>,
     pub(super) condition: DiskHealth,
@@ -130,7 +130,7 @@ struct CheckpointTimer {
 impl Writer {
     pub(super) fn start(
         database: Database,
-        WriterContext { listener, measures, condition }: WriterContext,
+        WriterShared { listener, measures, condition }: WriterShared,
     ) -> Result<(Self, std::thread::JoinHandle<()>)> {
         let (connection, owner) = database.own()?;
         let cache = WriterCache::rebuild(&connection)?;

@@ -58,7 +58,7 @@ pub struct AppliedChanges {
 }
 
 /// Carries out one request.
-struct ApplyRun<'a> {
+struct ApplyPass<'a> {
     copy: ExportRoot,
     record: &'a LeaseRecord,
     folder: ExportRoot,
@@ -122,11 +122,11 @@ pub fn apply(
     merged: &mut dyn FnMut(&AcceptedStates),
 ) -> Result<AppliedChanges, Error> {
     check_states(copy, record, &request.files)?;
-    let mut run = ApplyRun::new(copy, record, target, request, applied)?;
+    let mut run = ApplyPass::new(copy, record, target, request, applied)?;
     for job in run.jobs(request)? {
         run.carry_out(&job, merged);
     }
-    let ApplyRun { export, mut done, mine, .. } = run;
+    let ApplyPass { export, mut done, mine, .. } = run;
     drop(export);
     if !mine.is_empty() && !request.check {
         let discard =
@@ -212,9 +212,9 @@ fn is_applied(copy: &ExportRoot, path: &[u8], state: Option<&String>) -> bool {
     state.is_some_and(|state| state_at(copy, path).is_ok_and(|now| now == *state))
 }
 
-// === impl ApplyRun ===
+// === impl ApplyPass ===
 
-impl<'a> ApplyRun<'a> {
+impl<'a> ApplyPass<'a> {
     fn new(
         copy: &Path,
         record: &'a LeaseRecord,
