@@ -119,6 +119,6 @@ fn a_hub_that_does_not_belong_to_the_others_is_refused() {
     all[at + 1] = "http://other.example.org";
     home.ready("hub", &all).0.tells("don't have the same --public-url");
     let no_server = home.attache(&["hub", "--cluster-key-file", &path("other")]).exits(2).stderr;
-    assert!(no_server.contains("--cluster-key-file is for a hub on PostgreSQL"), "{no_server}");
+    assert!(no_server.contains("--cluster-key-file requires a hub on PostgreSQL"), "{no_server}");
     assert_eq!(cluster.nodes[0].call("GET", "/readyz", None).status, 200);
 }
