@@ -34,7 +34,7 @@ fn read(list: &Path, folder: io::Result<PathBuf>, cwd_is_known: bool) -> Result<
 fn list_text(list: &Path) -> Result<Option<String>, String> {
     plain_text(list, MAX_LIST).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidInput => {
-            format!("$ATTACHE_ARTIFACTS must be a plain file of at most {MAX_LIST} bytes, one path a line")
+            format!("$ATTACHE_ARTIFACTS must be a plain file of at most {MAX_LIST} bytes, one path per line")
         }
         _ => format!("the file $ATTACHE_ARTIFACTS cannot be read: {error}"),
     })
@@ -44,7 +44,7 @@ fn entry(line: &str, root: &Path, cwd_is_known: bool) -> Result<FileRef, String>
     let path = root.join(line).canonicalize();
     let path = path.map_err(|error| format!("the task names `{line}` in $ATTACHE_ARTIFACTS, but: {error}"))?;
     let below = path.strip_prefix(root).map_err(|_| {
-        format!("the task names `{line}` in $ATTACHE_ARTIFACTS; only files below its working directory are handed over")
+        format!("the task names `{line}` in $ATTACHE_ARTIFACTS; only files below its working folder are handed over")
     })?;
     if !path.is_file() {
         return Err(format!("the task names `{line}` in $ATTACHE_ARTIFACTS, but that is not a plain file"));

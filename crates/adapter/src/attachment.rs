@@ -71,7 +71,7 @@ fn read(parts: &[Json], files: &[TaskFile]) -> Result<Vec<Attachment>, String> {
         let (body, usual, extension) = match part.content {
             PartContent::Text(_) => continue,
             PartContent::Raw(text) => {
-                let bytes = base64::decode(&text).ok_or_else(|| format!("part {number} of the task is no base64"))?;
+                let bytes = base64::decode(&text).ok_or_else(|| format!("part {number} of the task isn't base64"))?;
                 (AttachmentBody::Bytes(bytes), "application/octet-stream", "bin")
             }
             PartContent::Data(json) => {
@@ -93,7 +93,7 @@ fn read(parts: &[Json], files: &[TaskFile]) -> Result<Vec<Attachment>, String> {
 
 /// Small files are read into memory, like inline content.
 fn fetched(path: &Path) -> Result<AttachmentBody, String> {
-    let failed = |error: io::Error| format!("a file that came with the task cannot be read: {error}");
+    let failed = |error: io::Error| format!("an attachment of the task can't be read: {error}");
     if fs::metadata(path).map_err(failed)?.len() <= IN_MEMORY {
         return fs::read(path).map(AttachmentBody::Bytes).map_err(failed);
     }

@@ -50,7 +50,7 @@ impl PlacedFiles {
     /// Writes the attachments into a folder of their own, inside the host's working folder.
     pub(crate) fn place(job: &DriverRun, attachments: &[&Attachment]) -> Result<Self, TaskReply> {
         let failed = |error: io::Error| {
-            let message = format!("what came with the task cannot be put into `{}`: {error}", job.cwd.display());
+            let message = format!("the task's attachments can't be put into `{}`: {error}", job.cwd.display());
             TaskReply::failed("host_crashed", message)
         };
         let cwd = job.real_folder().map_err(failed)?;
@@ -155,7 +155,7 @@ fn made() -> MutexGuard<'static, BTreeSet<PathBuf>> {
 fn not_ours(error: Errno) -> io::Error {
     match error {
         Errno::LOOP | Errno::NOTDIR => {
-            io::Error::new(io::ErrorKind::NotADirectory, format!("`{ATTACHMENT_FOLDER}` is no folder"))
+            io::Error::new(io::ErrorKind::NotADirectory, format!("`{ATTACHMENT_FOLDER}` isn't a folder"))
         }
         other => other.into(),
     }

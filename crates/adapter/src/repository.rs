@@ -188,7 +188,7 @@ impl GuardedRepository {
         let length: usize = self.fixed.iter().map(|path| path.as_os_str().len()).sum();
         if self.fixed.len() >= MAX_REPOSITORIES * 6 || length >= MAX_PATHS {
             return Err(io::Error::other(format!(
-                "{} is one git repository too many below the task's folder; remove those that aren't needed",
+                "{} exceeds the limit of git repositories below the task's folder; remove those that aren't needed",
                 git.display()
             )));
         }
@@ -416,7 +416,7 @@ mod tests {
         make(1500);
         fs::create_dir_all(root.join("more/.git")).unwrap();
         let refused = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap_err().to_string();
-        assert!(refused.contains("one git repository too many"), "{refused}");
+        assert!(refused.contains("exceeds the limit of git repositories"), "{refused}");
     }
 
     /// Nor can it make so many folders that another repository isn't found.

@@ -49,7 +49,7 @@ pub(crate) fn report(exceeded: ExceededResources, events: &EventSink) -> Option<
 
 fn describe(exceeded: ExceededResources) -> Option<String> {
     let memory = exceeded.memory.map(|bytes| {
-        format!("it used more than {} of memory, so the system killed a process of it", MemorySize(bytes))
+        format!("it used more than {} of memory, so the system killed one of its processes", MemorySize(bytes))
     });
     let processes = exceeded.processes.map(|count| format!("it tried to start more than {count} processes"));
     let what: Vec<String> = memory.into_iter().chain(processes).collect();
@@ -78,8 +78,8 @@ mod tests {
     fn a_limit_that_was_reached_is_explained() {
         assert_eq!(describe(ExceededResources::default()), None);
         let exceeded = ExceededResources { memory: NonZeroU64::new(1 << 30), processes: NonZeroU32::new(64) };
-        let said = "The task reached a limit of this device: it used more than 1 GiB of memory, so the system killed a \
-                    process of it; it tried to start more than 64 processes (docs/sandbox.md)";
+        let said = "The task reached a limit of this device: it used more than 1 GiB of memory, so the system killed one \
+                    of its processes; it tried to start more than 64 processes (docs/sandbox.md)";
         assert_eq!(describe(exceeded).as_deref(), Some(said));
     }
 }

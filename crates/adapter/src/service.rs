@@ -43,7 +43,7 @@ pub enum BindError {
     NotLoopback(SocketAddr),
     #[error("can't listen on {address}; is another adapter using it? Port 0 picks a free one")]
     Listen { address: SocketAddr, source: io::Error },
-    #[error("can't use the working directory `{path}`; create it or choose another")]
+    #[error("can't use the working folder `{path}`; create it or choose another")]
     Directory { path: PathBuf, source: io::Error },
 }
 
@@ -289,7 +289,7 @@ impl AdapterService {
                 }
                 _ => {
                     let message = format!(
-                        "the working directory `{}` doesn't exist on this device; create it or set another `cwd`",
+                        "the working folder `{}` doesn't exist on this device; create it or set another `cwd`",
                         job.cwd.display()
                     );
                     execution.finish(TaskReply::failed("task_failed", message));

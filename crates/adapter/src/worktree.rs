@@ -43,7 +43,7 @@ struct HandedOver {
 pub(crate) async fn enter(job: &mut DriverRun) -> Result<Option<EnteredWorktree>, TaskReply> {
     let Some(folder) = job.task.worktrees.take() else { return Ok(None) };
     if job.task.host_session.is_some() {
-        let message = "a session that was begun in the agent's folder can't continue in a worktree, so the task was not \
+        let message = "a session that was started in the agent's folder can't continue in a worktree, so the task was not \
                        started; leave the worktree out, or start a new conversation";
         return Err(TaskReply::failed("refused", message));
     }
@@ -73,7 +73,7 @@ pub(crate) async fn enter(job: &mut DriverRun) -> Result<Option<EnteredWorktree>
     // The runtime knows the folder by another name, so files are named in full.
     job.task.cwd = None;
     job.worktree = Some(access);
-    job.events.log("info", format!("working in a git worktree of its own, on the branch {}", worktree.branch()));
+    job.events.log("info", format!("working in its own git worktree, on the branch {}", worktree.branch()));
     Ok(Some(EnteredWorktree { worktree: Arc::new(worktree), working }))
 }
 
@@ -144,15 +144,12 @@ fn summary(worktree: &RunWorktree, state: &WorktreeState) -> String {
         format!("{files} changed on the branch {}; on the device: attache worktrees diff {run}", worktree.branch());
     if !state.differs_on_branch.is_empty() {
         text.push_str(&format!(
-            "; the branch has commits with something else, in: {}",
+            "; commits on the branch differ from the final files, in: {}",
             state.differs_on_branch.join(", ")
         ));
     }
     if !state.nested.is_empty() {
-        text.push_str(&format!(
-            "; not included, because they are repositories of their own: {}",
-            state.nested.join(", ")
-        ));
+        text.push_str(&format!("; not included, because they are separate repositories: {}", state.nested.join(", ")));
     }
     text
 }
@@ -216,10 +213,10 @@ fn not_made(error: &Error) -> TaskReply {
              `git worktree add`"
         }
         Error::Borrowed(_) => {
-            "leave the worktree out, or let the repository have them itself (`git repack -a -d`) and remove that file"
+            "leave the worktree out, or copy them into the repository (`git repack -a -d`) and remove that file"
         }
         Error::Busy(_) => "or leave the worktree out",
-        Error::Inside(_) => "set A2A_HOME to a folder outside of the repository",
+        Error::Inside(_) => "set A2A_HOME to a folder outside the repository",
         _ => "leave the worktree out",
     };
     TaskReply::failed("refused", format!("no worktree can be made, so the task was not started: {error}; {remedy}"))

@@ -289,7 +289,7 @@ fn a_grant_is_listed_counted_and_revoked() {
     let grants = home.attache(&["approvals", "grants", "--json"]).succeeds().json();
     let grant = grants["permission_grants"][0]["grant_id"].as_str().unwrap().to_owned();
     let table = home.attache(&["approvals", "grants"]).succeeds().stdout;
-    assert!(table.contains(&grant) && table.contains("stands") && table.contains("Read*"), "{table}");
+    assert!(table.contains(&grant) && table.contains("active") && table.contains("Read*"), "{table}");
     home.attache(&["approvals", "grants", "revoke", &grant]).succeeds();
     assert!(home.attache(&["approvals", "grants"]).succeeds().stdout.contains("revoked"));
     let last = device.ask("Read", &json!({ "path": "c" }));

@@ -279,7 +279,7 @@ fn a_bucket_belongs_to_one_hub(store: &ObjectStore) {
 
     let other = home_with_keys(store, SECRET_KEY);
     let refused = other.attache(&["hub", "--listen", "127.0.0.1:0", OPTIONS[0], OPTIONS[1]]).exits(1).stderr;
-    assert!(refused.contains("another hub has its artifacts in s3://artifacts/one hub"), "{refused}");
+    assert!(refused.contains("another hub keeps its artifacts in s3://artifacts/one hub"), "{refused}");
 
     let restored = home_with_keys(store, SECRET_KEY);
     let data = restored.a2a().join("hub");

@@ -208,7 +208,7 @@ fn deliveries_are_listed_shown_and_resent() {
     assert!(list.stdout.contains(&delivery) && list.stdout.contains("failed"), "{}", list.stdout);
     assert!(list.stdout.contains("/done?key=***") && !list.stdout.contains("hunter2"), "{}", list.stdout);
     let shown = home.attache(&["deliveries", "show", &delivery]).succeeds();
-    assert!(shown.stdout.contains("no longer wants this"), "{}", shown.stdout);
+    assert!(shown.stdout.contains("no longer wants this delivery"), "{}", shown.stdout);
     assert!(shown.stderr.contains(&format!("attache deliveries resend {delivery}")), "{}", shown.stderr);
     home.attache(&["deliveries", "resend", &delivery]).succeeds();
     assert_eq!(receiver.told(1), receiver.told(0));

@@ -144,7 +144,10 @@ fn output_of_any_size_and_kind_reaches_a_pipe_unchanged() {
     let numbers: String = (1..=300_000).map(|number| format!("{number}\n")).collect();
     assert!(streamed == numbers.as_bytes(), "{} bytes", streamed.len());
     let said = asked_with(&home, "head -c 3000 /dev/urandom", &["--stream"]).unwrap_err();
-    assert!(said.contains("what was streamed isn't the exact output") && said.contains("artifacts get"), "{said}");
+    assert!(
+        said.contains("the streamed output differs from the complete output") && said.contains("artifacts get"),
+        "{said}"
+    );
 
     // A failed run produces no artifact: the partial output is kept, and the truncation is reported.
     let mut failed = home.command(&["ask", "builder", "yes | head -c 5000000; exit 3"]);

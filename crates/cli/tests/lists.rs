@@ -107,7 +107,7 @@ fn artifacts_are_uploaded_and_downloaded_unchanged() {
     let hub = home.hub(&[]);
     // Those of runs aren't listed, and that is said.
     let none = home.attache(&["conversations"]).succeeds().stderr;
-    assert!(none.contains("started on its own") && none.contains("`attache runs`"), "{none}");
+    assert!(none.contains("created explicitly") && none.contains("`attache runs`"), "{none}");
     let conversation = home.attache(&["conversations", "add", "--title", "Files"]).succeeds().stdout.trim().to_owned();
     let bytes: Vec<u8> = (0..200_000_u32).map(|number| (number % 251) as u8).collect();
     let file = home.path().join("data.bin");

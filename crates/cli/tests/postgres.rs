@@ -86,7 +86,7 @@ fn a_hub_moves_to_postgres_and_back() {
     // Another hub's database, or an empty one, knows nothing of the artifacts in the folder, and would have them removed.
     let wrong = server.create_database("wrong");
     let refused = home.attache(&["hub", "--listen", "127.0.0.1:0", "--database-url", &wrong]).exits(1).stderr;
-    assert!(refused.contains("another hub has its artifacts in") && refused.contains("--database-url"), "{refused}");
+    assert!(refused.contains("another hub keeps its artifacts in") && refused.contains("--database-url"), "{refused}");
     assert_eq!(home.artifact_files().len(), 1);
     hub = home.server("hub", &["--listen", &listen, "--database-url", &url]);
     assert_eq!(hub.ask("builder", "echo two")["status"], "completed");

@@ -192,8 +192,8 @@ fn a_run_that_uses_too_much_memory_fails_and_says_so() {
     assert!(shown.contains("seccomp, cgroup"), "{shown}");
     let hog = "python3 -c 'kept = []\nwhile True: kept.append(bytearray(1 << 20))'";
     let failed = home.attache(&["ask", "builder", hog]).exits(1);
-    let said =
-        "The task reached a limit of this device: it used more than 256 MiB of memory, so the system killed a process";
+    let said = "The task reached a limit of this device: it used more than 256 MiB of memory, so the system killed one of \
+                its processes";
     assert!(failed.stderr.contains(said), "{}", failed.stderr);
     // Whoever goes on without the killed process completes, with a warning.
     let survived = home.attache(&["ask", "builder", &format!("{hog}; echo went on")]).succeeds();

@@ -194,7 +194,7 @@ fn a_service_that_cannot_work_is_not_installed() {
     // There is no systemd of this user where the test runs: its environment has no address of one.
     let ran = home.attache(&["--json", "service", "install", "--user"]).exits(1);
     let failure = error(&ran);
-    assert_eq!(failure["message"], "no systemd of this user is running");
+    assert_eq!(failure["message"], "systemd isn't running for this user");
     assert!(failure["hint"].as_str().unwrap().contains("`attache hub`"), "{failure}");
     // Wrong arguments of the hub are found now.
     let args = ["service", "install", "--user", "--no-start", "--", "--lissten", "127.0.0.1:1"];

@@ -118,7 +118,7 @@ fn a_release_that_works_stays_and_the_old_program_is_kept() {
     assert!(fs::read(&program).unwrap() == old);
     assert_eq!(installed.files(), ["attache"]);
     let ran = installed.update(&["--rollback"]).exits(3);
-    assert!(message(&ran).starts_with("there is no earlier program"), "{}", ran.stderr);
+    assert!(message(&ran).starts_with("no earlier version is kept"), "{}", ran.stderr);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_release_that_does_not_become_ready_is_rolled_back() {
     // These don't even get that far.
     let file = installed.release("other", "echo something else");
     let ran = installed.update_from(&file, &[]).exits(1);
-    assert_eq!(message(&ran), "the new program doesn't run here: it doesn't say its version");
+    assert_eq!(message(&ran), "the new program doesn't run here: it doesn't report its version");
     let file = installed.release("old", "echo attache 0.0.1");
     let ran = installed.update_from(&file, &[]).exits(1);
     assert_eq!(message(&ran), format!("0.0.1 is older than {}", env!("CARGO_PKG_VERSION")));
@@ -157,7 +157,7 @@ fn only_a_signed_release_is_installed() {
     let file = installed.release("release", &format!("{VERSION}\nexit 1"));
     let signature = PathBuf::from(format!("{}.minisig", file.display()));
     let refused = |ran: &FinishedProcess, why: &str| {
-        assert_eq!(message(ran), format!("{} isn't a release to trust: {why}", file.display()));
+        assert_eq!(message(ran), format!("{} can't be trusted: {why}", file.display()));
     };
     // Signed by someone else.
     let (_, foreign) = key(installed.folder.path(), "foreign");

@@ -159,7 +159,7 @@ impl CallBuilder {
         self
     }
 
-    /// Replaces the agent's permission mode. One that isn't stricter takes the right to change the agent's own.
+    /// Replaces the agent's permission mode. One that isn't stricter requires the right to change the agent's own.
     pub fn permission_mode(mut self, mode: PermissionMode) -> Self {
         self.request.permission_mode = Some(mode);
         self

@@ -24,7 +24,7 @@ pub enum Error {
     #[error("{}", unexplained(.address, *.status))]
     Unexplained { address: String, status: u16 },
     /// The answer isn't one of a hub.
-    #[error("{address} doesn't answer like a hub: {reason}. Check that the address is that of an Attaché hub.")]
+    #[error("{address} doesn't answer like a hub: {reason}. Check that this is the address of an Attaché hub.")]
     BadReply { address: String, reason: String },
     /// The request was never sent: an option or argument is invalid.
     #[error("{what}. {hint}")]
@@ -142,7 +142,7 @@ fn unexplained(address: &str, status: u16) -> String {
         Some(code) => format!("{address} answered with status {status}. {}", code.hint()),
         None => format!(
             "{address} doesn't answer like a hub: status {status} without an explanation. \
-             Check that the address is that of an Attaché hub."
+             Check that this is the address of an Attaché hub."
         ),
     }
 }
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(
             Error::from_reply("http://h", 302, b"").to_string(),
             "http://h doesn't answer like a hub: status 302 without an explanation. \
-             Check that the address is that of an Attaché hub."
+             Check that this is the address of an Attaché hub."
         );
     }
 }

@@ -5,7 +5,7 @@ use attache_protocol::{Code, wire::system::Storage};
 
 use crate::{Error, Handle, Options, Result};
 
-/// Unless the options set the reserve: 2 % of the disk within these bounds, and at most a quarter of it.
+/// Unless the options set the reserve: 2% of the disk within these bounds, and at most a quarter of it.
 const MIN_RESERVE: u64 = 256 << 20;
 const MAX_RESERVE: u64 = 1 << 30;
 /// Larger records count as uploads.

@@ -223,7 +223,7 @@ impl Error {
             }
             E::NameTaken => Self::new(Code::NameTaken, "An agent with this name already exists."),
             E::NameReserved => {
-                let message = "An archived agent of somebody else had this name, and its callers may still use it.";
+                let message = "Someone else's archived agent had this name, and its callers may still use it.";
                 Self::new(Code::NameTaken, message).hint(
                     "Choose another name, or ask an owner or admin of the hub to create the agent and give it to you.",
                 )
@@ -313,7 +313,7 @@ impl Error {
             E::Unwritable(fault) => Self::unwritable(fault),
             E::Unknown => Self::new(Code::Unknown, "The store could not confirm the change."),
             E::Unusable { what, .. } => Self::internal(&what),
-            E::NodeEnded => Self::new(Code::Overloaded, "This node of the hub starts again."),
+            E::NodeEnded => Self::new(Code::Overloaded, "This node of the hub is restarting."),
             E::DatabaseUnreachable(_) => Self::unwritable(StorageFault::Unreachable),
             E::Internal(details) => Self::internal(&details),
         }

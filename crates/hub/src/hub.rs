@@ -66,9 +66,9 @@ pub enum StartError {
     File { path: String, source: io::Error },
     #[error("can't use the cluster key: {0}")]
     ClusterKey(String),
-    #[error("{0} isn't where the other nodes of this hub have their artifacts")]
+    #[error("the other nodes of this hub don't keep their artifacts in {0}")]
     Artifacts(String),
-    #[error("another hub has its artifacts in {0}")]
+    #[error("another hub keeps its artifacts in {0}")]
     TakenPlace(String),
     #[error("can't use the access rules: {0}")]
     Rules(String),

@@ -334,7 +334,7 @@ impl Handle {
             }
             sleep(TURN_INTERVAL).await;
         }
-        Err(Error::new(Code::Overloaded, "Too many callers do the same at the other nodes."))
+        Err(Error::new(Code::Overloaded, "Too many callers are doing the same at the hub's other nodes."))
     }
 }
 

@@ -417,7 +417,7 @@ async fn the_name_of_an_archived_agent_stays_with_its_owner(engine: Engine) {
     assert_eq!(
         (&said["message"], &said["hint"]),
         (
-            &json!("An archived agent of somebody else had this name, and its callers may still use it."),
+            &json!("Someone else's archived agent had this name, and its callers may still use it."),
             &json!("Choose another name, or ask an owner or admin of the hub to create the agent and give it to you."),
         )
     );

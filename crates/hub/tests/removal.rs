@@ -255,5 +255,5 @@ async fn a_folder_with_artifacts_belongs_to_one_hub() {
     let options = attache_hub::Options { data: other.path().to_owned(), ..world.hub.options().clone() };
     let store = std::sync::Arc::new(attache_store::sql::SqlStore::open(&other.path().join("hub.db")).unwrap());
     let refused = attache_hub::Hub::start(options, store, world.env.clone()).await.unwrap_err();
-    assert!(refused.to_string().starts_with("another hub has its artifacts in "), "{refused}");
+    assert!(refused.to_string().starts_with("another hub keeps its artifacts in "), "{refused}");
 }

@@ -32,7 +32,7 @@ async fn a_worktree_is_for_who_may_change_the_agent(engine: Engine) {
     }
     let lent = json!({"agent_id": "adas", "worktree": true, "task_type": "awcp.delegation"});
     let refused = ada.post(RUNS, lent).await.expect(400);
-    let message = "`worktree` is not for delegations, which have a folder of their own.";
+    let message = "`worktree` can't be used with delegations, which have their own folder.";
     assert_eq!(refused["error"]["message"], message);
 
     let made = ada.post(RUNS, wanted).await.expect(201);

@@ -199,7 +199,7 @@ fn describe(delegation: &Delegation) -> String {
         };
         if delegation.staged.as_ref().is_some_and(|staged| staged.unapplied > 0) {
             words.line(&format!(
-                "Next: {} has no change yet, because the delegation is staged. The diff is {}. The user applies or discards the \
+                "Next: {} is unchanged so far, because the delegation is staged. The diff is {}. The user applies or discards the \
                  changes with `attache delegations review {id}`.",
                 delegation.workspace_dir,
                 resources::diff_uri(id)

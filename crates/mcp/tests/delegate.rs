@@ -60,7 +60,7 @@ async fn changes_of_a_staged_delegation_wait_for_the_user() {
         assert!(pipe.daemon.asked()[0].staged);
         let output = result["structuredContent"]["output"].as_str().unwrap();
         let expected = format!(
-            "Next: /home/ann/src/app has no change yet, because the delegation is staged. The diff is \
+            "Next: /home/ann/src/app is unchanged so far, because the delegation is staged. The diff is \
              attache://delegations/{id}/diff. The user applies or discards the changes with `attache delegations review {id}`."
         );
         assert!(output.ends_with(&expected), "{output}");

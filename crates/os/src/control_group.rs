@@ -73,7 +73,7 @@ const PREFIX: &str = "attache-run-";
 /// How often moving is repeated while processes of ours start others.
 const MOVES: usize = 10;
 
-const SEPARATE: &str = "start it in a group of its own: `systemd-run --user --scope -p Delegate=yes attache up`, or \
+const SEPARATE: &str = "start it in its own group: `systemd-run --user --scope -p Delegate=yes attache up`, or \
                         `Delegate=yes` in the unit of its service";
 
 // === impl RunResources ===

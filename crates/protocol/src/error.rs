@@ -70,7 +70,7 @@ codes! {
     InUse            "in_use"             409 FAILED      "Only runs that have ended can be deleted.";
     AlreadyBegun     "already_begun"      409 FAILED      "A claim can be released only before anything is reported. Complete or fail the run instead.";
     KeyReused        "idempotency_key_reused" 409 FAILED  "Use a new idempotency key for a different request.";
-    AlreadyDecided   "already_decided"    409 FAILED      "A permission request is decided once. To change how later requests are handled, see `attache approvals grants`.";
+    AlreadyDecided   "already_decided"    409 FAILED      "An approval request can only be decided once. To change how later requests are handled, see `attache approvals grants`.";
     ApprovalRequired "approval_required"  409 DENIED      "Wait for a person to decide in the console or with `attache approvals`, then repeat the same request.";
     ApprovalDenied   "approval_denied"    403 DENIED      "Continue without this step, or ask the person what they would allow.";
     NotWaiting       "not_waiting"        409 FAILED      "A run accepts input only while it is claimed. Check its status.";

@@ -71,7 +71,7 @@ impl ArtifactUploader {
                 Some(private) => Some(private),
                 // A link may have been put in its place since.
                 None if cwd.as_ref().is_some_and(|cwd| cwd.canonicalize().is_ok_and(|real| real != *cwd)) => {
-                    return Err("the task's folder leads through a link by now".to_owned());
+                    return Err("the task's folder now leads through a link".to_owned());
                 }
                 None => cwd,
             };
@@ -135,7 +135,7 @@ fn open_below(root: Option<&Path>, path: &Path, withheld: &[PathBuf]) -> Result<
     };
     // Of whichever run: what came with another one must not be handed over, and nobody needs their own back.
     if below.starts_with(ATTACHMENT_FOLDER) {
-        return Err("it came with a task; copy it first, and name the copy".to_owned());
+        return Err("it is an attachment of a task; copy it first, and name the copy".to_owned());
     }
     let mut ours = withheld.iter().filter_map(|folder| folder.canonicalize().ok());
     // A mounted folder is itself below one of ours.
@@ -198,7 +198,7 @@ mod tests {
         symlink(".attache/run_1", root.join("behind")).unwrap();
         for path in [".attache/run_1/sent", "out/../.attache/run_1/sent", "behind/sent"] {
             let error = open_below(Some(root), Path::new(path), &[]).unwrap_err();
-            assert!(error.contains("came with a task"), "{path}: {error}");
+            assert!(error.contains("is an attachment of a task"), "{path}: {error}");
         }
     }
 

@@ -399,7 +399,7 @@ mod tests {
         assert_eq!(text, pieces * 4096);
         assert!(calls.iter().all(|call| call.len() < 60 << 10), "every call fits");
         let notices: Vec<&String> = calls.iter().filter(|call| call.contains("are missing here")).collect();
-        assert!(matches!(notices[..], [one] if one.contains("\"7 pieces of progress") && Some(one) == calls.last()));
+        assert!(matches!(notices[..], [one] if one.contains("\"7 progress updates") && Some(one) == calls.last()));
     }
 
     #[tokio::test]
@@ -411,7 +411,7 @@ mod tests {
         backlog.close();
         backlog.abandon(BacklogDiscard::Progress);
         let calls = calls(&backlog).await;
-        assert!(calls.len() == 1 && calls[0].contains("\"2 pieces of progress are missing here"), "{calls:?}");
+        assert!(calls.len() == 1 && calls[0].contains("\"2 progress updates are missing here"), "{calls:?}");
     }
 
     fn artifact(size: usize) -> ProgressItem {
@@ -429,7 +429,7 @@ mod tests {
         backlog.close();
         let calls = calls(&backlog).await;
         let short: Vec<&String> = calls.iter().filter(|call| call.len() < 1 << 20).collect();
-        let missing = "1 artifacts and 0 pieces of progress are missing here: the hub was away or too slow; \
+        let missing = "1 artifacts and 0 progress updates are missing here: the hub was away or too slow; \
                        the result does not contain these artifacts";
         // The last artifact doesn't fit, while progress has its own room.
         assert_eq!(
@@ -461,7 +461,7 @@ mod tests {
         backlog.abandon(BacklogDiscard::Everything);
         let last = backlog.next(1).await.unwrap();
         let line: adapter::AdapterLogLine = last.log.unwrap().parse().unwrap();
-        assert!(line.message.starts_with("1 artifacts and 2 pieces of progress are missing here"), "{line:?}");
+        assert!(line.message.starts_with("1 artifacts and 2 progress updates are missing here"), "{line:?}");
         backlog.abandon(BacklogDiscard::Everything);
         assert_eq!(backlog.next(1).await.unwrap().report, last.report, "the notice itself is not discarded");
         backlog.mark_sent();

@@ -89,7 +89,7 @@ pub struct LocalExecutor {
     pub started_in: Option<String>,
     #[serde(default)]
     pub instruction_file: Option<String>,
-    /// In whose conversations the host continues its session. Default: in those of the agent's owner.
+    /// Whose conversations continue the host's session. Default: those of the agent's owner.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "kept_sessions")]
     pub keep_sessions: Option<KeptSessions>,
     /// Unknown members, kept.

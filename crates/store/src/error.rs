@@ -62,7 +62,7 @@ pub enum Error {
     #[error("the permission was decided before")]
     AlreadyDecided(Box<crate::record::worker_request::PermissionRecord>),
     /// The question that an input names isn't open, or belongs to another run.
-    #[error("the question is not open any more")]
+    #[error("the question is no longer open")]
     NotAsked,
     /// The channel can't be resumed with this token by this principal.
     #[error("the channel cannot be resumed")]
@@ -83,7 +83,7 @@ pub enum Error {
     #[error("the agent is an outside agent")]
     IsPeer,
     /// The agent has a device, so it can't become an outside agent.
-    #[error("the agent has a device or a key of its own")]
+    #[error("the agent has a device or its own key")]
     IsPaired,
     /// Another card of the peer is trusted.
     #[error("another card is trusted")]

@@ -15,7 +15,7 @@ use crate::{
 
 /// The rules of [`crate::Store`] apply here too. An agent is a peer or has devices, never both: for a peer, pairing and
 /// attaching are refused with `IsPeer` (after every other error, and the code stays usable), and `set_peer` is refused
-/// with `IsPaired` while the agent has a device or a key of its own. A runtime of [`crate::record::RuntimeKind::Hub`]
+/// with `IsPaired` while the agent has a device or its own key. A runtime of [`crate::record::RuntimeKind::Hub`]
 /// is neither.
 ///
 /// | method | log rows |

@@ -45,7 +45,7 @@ export interface Account {
   on_limit?: OnLimit;
   /** Its owner. Null for an agent of the organisation. */
   owner_id?: UserId | null;
-  /** Only for an account that stands for an outside A2A agent. */
+  /** Only for an account that represents an outside A2A agent. */
   peer?: PeerInfo | null;
   /** The default time limit of its runs. Null: the hub's default. */
   run_timeout_ms?: number | null;
@@ -75,7 +75,7 @@ export interface AccountRequest {
   on_limit?: OnLimit | null;
   /** The owner, by name or id, or `""` for none. Only admins can set this. By default, the creator is the owner. */
   owner?: string | null;
-  /** Makes the account stand for an outside A2A agent, which is called instead of a device. */
+  /** Makes the account represent an outside A2A agent, which is called instead of a device. */
   peer?: PeerRequest | null;
   /** The default time limit of its runs. 0 restores the hub's default. */
   run_timeout_ms?: number | null;
@@ -107,7 +107,7 @@ export interface ApprovalPolicy {
   mode?: PermissionMode | null;
   on_timeout?: OnTimeout | null;
   timeout_ms?: number | null;
-  /** Commands that need no approval either: words, of which `*` stands for any one, and as the last one for any number
+  /** Commands that need no approval either: words, where `*` matches any one word or, at the end, any number of them
    * (`git diff *`). */
   trusted_commands?: Array<string>;
   /** Notified of every request of this agent that waits for a person. Query values are shown as `***`. */
@@ -293,7 +293,7 @@ export interface CancelRequest {
 export interface ChangedPath {
   /** Lines, for text files. */
   added?: number | null;
-  /** Someone else changed it too during the lease. */
+  /** Someone else also changed it during the lease. */
   also_changed_here?: boolean;
   change: FileChangeKind;
   path: string;
@@ -391,7 +391,7 @@ export interface ClaimedRun {
   /** The hub's tools, with a token limited to this run's rights while this claim lasts. Must not be logged. */
   mcp?: Record<string, unknown> | null;
   parent_task_run_id?: RunId | null;
-  /** `plan_first` if the agent must get its plan approved before it changes anything. Other modes are the hub's business. */
+  /** `plan_first` if the agent must get its plan approved before it changes anything. Other modes concern only the hub. */
   permission_mode?: PermissionMode | null;
   /** The limits its caller required. */
   sandbox?: Sandbox | null;
@@ -400,7 +400,7 @@ export interface ClaimedRun {
   trace_id?: string | null;
   workspace_id: WorkspaceId;
   workspace_root?: string | null;
-  /** Whether it works in a git worktree of its own, on a branch of its own, instead of in the agent's folder. */
+  /** Whether it works in its own git worktree, on its own branch, instead of in the agent's folder. */
   worktree?: boolean;
 }
 
@@ -506,7 +506,7 @@ export interface CreateKeyRequest {
 export interface CreateNotificationTarget {
   address: NotificationAddress;
   choices?: NotificationChoices;
-  /** What its person calls it, for example the device's name. */
+  /** Its display name, for example the device's name. */
   name: string;
 }
 
@@ -826,7 +826,7 @@ export interface HeartbeatResponse {
 
 /** A session that the host keeps for its working folder. */
 export interface HostSession {
-  /** The shell command that continues it in a terminal of the device. */
+  /** The shell command that continues it in a terminal on the device. */
   command: string;
   /** The conversation whose runs continue it. Absent for a session that was only used in a terminal. */
   conversation_id?: ConversationId | null;
@@ -967,7 +967,7 @@ export type NotificationAddress = {
   service: "slack";
   webhook_url: string;
 } | {
-  /** Another server of the Bot API. Default: Telegram's own. */
+  /** The Bot API server. Default: Telegram's own. */
   api_url?: string | null;
   bot_token: string;
   chat_id: number;
@@ -1107,7 +1107,7 @@ export interface PairingRequestView {
   labels: Json;
 }
 
-/** The outside A2A agent that an account stands for. */
+/** The outside A2A agent that an account represents. */
 export interface PeerInfo {
   /** The binding of its trusted card: `JSONRPC`, `HTTP+JSON` or `GRPC`, and the A2A version. */
   binding?: string | null;
@@ -1349,7 +1349,7 @@ export interface Run {
   continues?: RunId | null;
   conversation_id: ConversationId;
   created_at: Timestamp;
-  /** When a pending run goes back to the queue, because the usage limit that it met resets then. Nobody can claim it before. */
+  /** When a pending run goes back to the queue, because the usage limit that it reached resets then. Nobody can claim it before. */
   deferred_until?: Timestamp | null;
   ended_at?: Timestamp | null;
   epoch: number;
@@ -1386,7 +1386,7 @@ export interface Run {
   /** What it waits for. Only when reading a single run, not in lists. */
   waits_for?: PendingQuestion | null;
   workspace_id: WorkspaceId;
-  /** Whether it works in a git worktree of its own, on a branch of its own, instead of in the agent's folder. */
+  /** Whether it works in its own git worktree, on its own branch, instead of in the agent's folder. */
   worktree?: boolean;
 }
 

@@ -54,7 +54,7 @@ export class UnreachableError extends AttacheError {
   }
 }
 
-/** The answer isn't one of a hub: probably another service, or a proxy in between. */
+/** The response doesn't come from a hub: probably another service, or a proxy in between. */
 export class UnexpectedReplyError extends AttacheError {
   constructor(origin: string, reason: string) {
     super("unexpected_reply", `${origin} isn't answering like a hub: ${reason}.`, { hint: "Check the address." });

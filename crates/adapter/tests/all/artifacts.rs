@@ -33,11 +33,11 @@ async fn a_listed_file_that_cannot_be_handed_over_fails_the_task() {
         ),
         (
             "echo /etc/passwd >> $ATTACHE_ARTIFACTS",
-            "the task names `/etc/passwd` in $ATTACHE_ARTIFACTS; only files below its working directory are handed over",
+            "the task names `/etc/passwd` in $ATTACHE_ARTIFACTS; only files below its working folder are handed over",
         ),
         (
             "ln -s /etc/passwd out; echo out >> $ATTACHE_ARTIFACTS",
-            "the task names `out` in $ATTACHE_ARTIFACTS; only files below its working directory are handed over",
+            "the task names `out` in $ATTACHE_ARTIFACTS; only files below its working folder are handed over",
         ),
         (
             "mkdir folder; echo folder >> $ATTACHE_ARTIFACTS",
@@ -45,11 +45,11 @@ async fn a_listed_file_that_cannot_be_handed_over_fails_the_task() {
         ),
         (
             "mkfifo $ATTACHE_ARTIFACTS",
-            "$ATTACHE_ARTIFACTS must be a plain file of at most 262144 bytes, one path a line",
+            "$ATTACHE_ARTIFACTS must be a plain file of at most 262144 bytes, one path per line",
         ),
         (
             "head -c 300000 /dev/zero > $ATTACHE_ARTIFACTS",
-            "$ATTACHE_ARTIFACTS must be a plain file of at most 262144 bytes, one path a line",
+            "$ATTACHE_ARTIFACTS must be a plain file of at most 262144 bytes, one path per line",
         ),
         (
             "printf '\\377' > $ATTACHE_ARTIFACTS",

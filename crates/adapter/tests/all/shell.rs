@@ -100,7 +100,7 @@ async fn the_working_directory_is_the_requests_or_the_adapters() {
     assert_eq!(world.run(&with(task("pwd"), "cwd", below)).await, done(&format!("{below}\n")));
     assert_eq!(world.run(&with(task("pwd"), "cwd", "below")).await, done(&format!("{below}\n")));
     let missing =
-        format!("the working directory `{own}/missing` doesn't exist on this device; create it or set another `cwd`");
+        format!("the working folder `{own}/missing` doesn't exist on this device; create it or set another `cwd`");
     assert_eq!(world.run(&with(task("pwd"), "cwd", "missing")).await, failed("task_failed", &missing));
     world.stop().await;
 }

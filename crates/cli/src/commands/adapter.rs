@@ -84,8 +84,8 @@ enum AdapterDriverCommand {
     Acp {
         #[command(flatten)]
         common: AdapterCommonArgs,
-        /// In whose conversations the agent keeps its session from one task to the next: those of its owner, everyone's
-        /// (without a value), or none [default: own]
+        /// Whose conversations continue the agent's session from one task to the next: its
+        /// owner's, everyone's (without a value), or none [default: own]
         #[arg(long, value_name = KeptSessions::CHOICES, value_parser = hosts::kept_sessions, num_args = 0..=1, require_equals = true, default_missing_value = "all")]
         keep_sessions: Option<KeptSessions>,
         /// The program and its arguments
@@ -109,8 +109,8 @@ struct HostDriverArgs {
     /// The host's program [default: found in PATH]
     #[arg(long, value_name = "PROG")]
     program: Option<String>,
-    /// In whose conversations the host keeps its session from one task to the next: those of the agent's owner, everyone's
-    /// (without a value), or none [default: own]
+    /// Whose conversations continue the host's session from one task to the next: the agent
+    /// owner's, everyone's (without a value), or none [default: own]
     #[arg(long, value_name = KeptSessions::CHOICES, value_parser = hosts::kept_sessions, num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     keep_sessions: Option<KeptSessions>,
 }
@@ -339,7 +339,7 @@ async fn walls(context: &CommandContext, is_host: bool, cwd: &Path) -> Result<Ad
         (launcher, proof)
     })
     .await
-    .map_err(|error| CommandFailure::failed(format!("can't try out this machine's walls: {error}")))?;
+    .map_err(|error| CommandFailure::failed(format!("can't test this machine's walls: {error}")))?;
     tracing::debug!(%proof, "walls");
     let hide: Vec<_> = home::own_folders(&context.config).into_iter().map(HiddenFolder::new).collect();
     let (mut proved, mut made_of, proved_at) = (proof.limits(), proof.made_of, context.env.now());
@@ -396,7 +396,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 fn working_directory(given: Option<PathBuf>, supervised: bool) -> Result<PathBuf, CommandFailure> {
     match given {
         Some(path) if supervised && path.canonicalize().is_ok_and(|real| real != path) => Err(CommandFailure::failed(
-            format!("{} leads through a link by now", path.display()),
+            format!("{} now leads through a link", path.display()),
         )
         .hint("Put the folder back. If the link is yours, run `attache runtime set --cwd DIR` and start again.")),
         Some(path) => Ok(path),

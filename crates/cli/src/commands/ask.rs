@@ -41,10 +41,10 @@ use crate::{
   attache ask builder \"run the tests\" --timeout 600
   attache ask builder \"train the model\" --run-timeout 8h
   attache ask builder \"…\" --mode plan_first     approve its plan before it changes anything
-  attache ask builder \"…\" --worktree           work on a branch of its own; then see attache worktrees
+  attache ask builder \"…\" --worktree           work on its own branch; then see attache worktrees
   attache ask builder \"…\" --sandbox cwd-only,no-network
   attache ask builder \"…\" --cost 0.50 --tokens 200000      stop at whichever limit is reached first
-  attache ask claude --session last \"go on\"   continue a session that was begun in a terminal of its device
+  attache ask claude --session last \"go on\"   continue a session that was started in a terminal on its device
   git diff | attache ask reviewer -          read the task from standard input
   attache ask claude \"what is wrong here\" --file screen.png --file app.log
   attache ask claude \"…\" --fallback codex   continue with codex if claude reaches a usage limit
@@ -53,7 +53,7 @@ use crate::{
 
 The answer goes to standard output, everything else to standard error. A terminal shows the answer as it arrives; a pipe or
 a file gets it once, at the end. When the run needs approval or input, standard error shows the command that continues it;
-on a terminal, you can type the input directly. Exits with 0 if the run completed, 1 if it failed or was cancelled, and 124
+in a terminal, you can type the input directly. Exits with 0 if the run completed, 1 if it failed or was cancelled, and 124
 if --timeout was reached. Ctrl-C cancels the run unless --no-cancel is set.")]
 pub(crate) struct Args {
     /// Agent name or id, or a skill that exactly one agent has
@@ -81,7 +81,7 @@ pub(crate) struct Args {
     /// Continue this conversation: title, id, unique part of an id, or `last`
     #[arg(long, value_name = "CONVERSATION")]
     conversation: Option<IdArg>,
-    /// Continue this session of your agent's device, for example one begun in a terminal: its id, or `last` for the newest
+    /// Continue this session of your agent's device, for example one started in a terminal: its id, or `last` for the newest
     /// one that no conversation continues yet (`attache conversations sessions AGENT`)
     #[arg(long, value_name = "SESSION", conflicts_with = "conversation")]
     session: Option<String>,

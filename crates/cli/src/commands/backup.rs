@@ -178,7 +178,7 @@ fn add_folder(out: &mut impl io::Write, data: &Path, below: &Path, files: &mut u
             // Two hubs share `blobs` that way. Deeper down, nothing of ours is a link.
             if below != Path::new("") {
                 return Err(CommandFailure::failed(format!("{} is a link", entry.path().display()))
-                    .hint("Put what it leads to in its place, so that it can be part of the backup."));
+                    .hint("Replace the link with what it points to, so that the backup includes it."));
             }
             metadata =
                 fs::metadata(entry.path()).map_err(|error| CommandFailure::file("read", &entry.path(), &error))?;

@@ -35,7 +35,7 @@ use crate::{
   attache ask builder --conversation cnv_… \"go on\"
   attache conversations show \"Release 2\"     by title, id, unique part of an id, or `last`
   attache conversations sessions claude        sessions that the agent keeps on its device
-  attache ask claude --session last \"go on\"   continue the newest one that was begun in a terminal
+  attache ask claude --session last \"go on\"   continue the newest one that was started in a terminal
   attache conversations delete cnv_…",
     args_conflicts_with_subcommands = true
 )]
@@ -50,7 +50,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum ConversationsCommand {
-    /// List conversations that were started on their own (default), not those that a run began; `attache runs` lists runs
+    /// List conversations that were created explicitly (default), not those that a run started; `attache runs` lists runs
     List(PageArgs),
     /// Start a conversation
     Add {
@@ -65,7 +65,7 @@ enum ConversationsCommand {
         #[arg(long, short)]
         yes: bool,
     },
-    /// List the sessions that your agent keeps for its folder, also those begun in a terminal of its device
+    /// List the sessions that your agent keeps for its folder, including those started in a terminal on its device
     Sessions {
         /// Agent name or id; one of your own
         agent: String,
@@ -131,7 +131,7 @@ async fn delete(
 async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Result<(), CommandFailure> {
     let list = hub.conversations(&page.page()).await?;
     let next_cursor = list.next_cursor.as_deref();
-    let when_empty = "No conversation was started on its own. Each run has one; list runs with `attache runs`, and read the newest conversation with `attache conversations show last`.";
+    let when_empty = "No conversation was created explicitly. Each run has its own; list runs with `attache runs`, and read the newest conversation with `attache conversations show last`.";
     Listing { answer: &list, items: &list.conversations, next_cursor, when_empty }.print(
         context,
         &[

@@ -41,7 +41,7 @@ use crate::{
 
 The remote agent's summary goes to standard output, everything else to standard error. Access to the folder is revoked when
 the work is done, when the lease expires, and when you cancel. Ctrl-C cancels unless --no-cancel is set. Files with secrets
-(.env, keys) are never shared. policy.toml lists the trusted peers and shared folders; on a terminal, you're asked to add
+(.env, keys) are never shared. policy.toml lists the trusted peers and shared folders; in a terminal, you're asked to add
 missing ones.
 
 Exits with 0 if the delegation completed, 1 if it failed or was cancelled, 4 if it wasn't allowed or the remote agent
@@ -76,10 +76,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
     /// How the remote gets the folder: mounted with attache-fs or sshfs, or as a copy that is kept in sync [default:
-    /// attache-fs if the remote can]
+    /// attache-fs if the remote supports it]
     #[arg(long, value_name = TransportChoice::CHOICES, value_parser = transport)]
     transport: Option<TransportChoice>,
-    /// The URL is that of an executor of the AWCP reference implementation: speak its dialect and send the folder as an archive
+    /// The URL belongs to an executor of the AWCP reference implementation: use its dialect and send the folder as an archive
     #[arg(long, conflicts_with_all = ["transport", "staged"])]
     awcp_compat: bool,
     /// Let the agent work in a copy: nothing changes in the folder until you apply it (`attache delegations apply`)

@@ -49,7 +49,7 @@ use crate::{
   attache delegations diff dlg_… src/main.rs              its changes to one file, even a large one
   attache delegations review dlg_…                        accept or discard them, file by file or hunk by hunk
   attache delegations review dlg_… --accept src --discard Makefile
-  attache delegations apply dlg_…                         bring the changes of a staged delegation into the folder
+  attache delegations apply dlg_…                         apply the changes of a staged delegation to the folder
   attache delegations revert dlg_… src/main.rs            restore a file
   attache delegations diff dlg_… | git apply --reverse    revert with git
   attache delegations cancel dlg_… | --all
@@ -109,24 +109,24 @@ enum DelegationsCommand {
         /// Show only these paths, relative to the folder, as they are now
         paths: Vec<String>,
     },
-    /// Go through the changes: accept or discard each file, or each hunk of a text file
+    /// Review the changes: accept or discard each file, or each hunk of a text file
     #[command(after_help = "Examples:
-  attache delegations review last                         asks about each change, on a terminal
+  attache delegations review last                         asks about each change, in a terminal
   attache delegations review last src                     only the changes below src
   attache delegations review last --accept src --discard Makefile
   attache delegations review last --json                  lists the changes, and which are accepted
 
-An accepted change isn't asked about again unless the file changes. It can still be reverted.
+You aren't asked about an accepted change again unless the file changes. It can still be reverted.
 Without a terminal, and without --accept, --accept-all or --discard, the command lists what is left to review.
 It exits with 6 if a change to be discarded was skipped.")]
     Review(review::ReviewArgs),
-    /// Bring the changes of a staged delegation into the folder
+    /// Apply the changes of a staged delegation to the folder
     #[command(after_help = "Examples:
   attache delegations apply last --check                  what can be applied, and what conflicts with your changes
   attache delegations apply last                          everything that isn't applied or discarded yet
   attache delegations apply last src --take theirs        the agent's version where both of you changed something
 
-Each file is applied completely or not at all. Texts that you changed too are merged if the changes are in different places.
+Each file is applied completely or not at all. Text files that you also changed are merged if the changes are in different places.
 What was applied can be reverted. The command exits with 6 if something was skipped.")]
     Apply(apply::ApplyArgs),
     /// Drop changes of a staged delegation that aren't applied
@@ -138,8 +138,8 @@ What was applied can be reverted. The command exits with 6 if something was skip
         delegation: IdArg,
         /// Restore only these paths, relative to the folder
         paths: Vec<String>,
-        /// For files that you edited too: restore the version from `before` the lease, or `mine`, your last saved
-        /// version. The replaced version is kept. [default: ask on a terminal, otherwise skip the file]
+        /// For files that you also edited: restore the version from `before` the lease, or
+        /// `mine`, your last saved version. The replaced version is kept. [default: ask in a terminal, otherwise skip the file]
         #[arg(long, value_name = "VERSION", value_parser = ["before", "mine"])]
         take: Option<String>,
     },

@@ -121,7 +121,7 @@ struct HubTuningArgs {
     /// Maximum size of all artifacts that workers upload for one run [default: 4294967296]
     #[arg(long, value_name = "BYTES", hide_short_help = true)]
     max_run_artifact_bytes: Option<u64>,
-    /// Refuse uploads while less than this is free on the disk [default: 2 % of it, between 256 MiB and 1 GiB]
+    /// Refuse uploads while less than this is free on the disk [default: 2% of it, between 256 MiB and 1 GiB]
     #[arg(long, value_name = "BYTES", hide_short_help = true)]
     disk_reserve: Option<u64>,
 }

@@ -26,14 +26,16 @@ use crate::{
   attache migrate --from /srv/attache --to postgres://…
   attache migrate --from postgres://… --to /srv/attache
 
-Stop the hub first. Everything is copied and verified: the rows of each table, and the hash chain of the log. The original keeps
-its rows, but no hub or backup uses it by mistake (a file is called hub.db.moved afterwards, and a database on a server is marked as
-moved), the target must be empty, and a copy that fails leaves nothing behind. Artifacts and keys stay in the data folder, which the hub still needs. If a URL contains a password, set ATTACHE_DATABASE_URL and leave out that side. See docs/postgres.md.")]
+Stop the hub first. Everything is copied and verified: the rows of each table, and the hash chain of the log. The target must
+be empty, and a copy that fails leaves nothing behind. The original keeps its rows, but no hub or backup will use it by
+mistake: a file is renamed to hub.db.moved, and a database on a server is marked as moved. Artifacts and keys stay in the
+data folder, which the hub still needs. If a URL contains a password, set ATTACHE_DATABASE_URL and leave out that side. See
+docs/postgres.md.")]
 pub(crate) struct Args {
-    /// Where the database is: a data folder, or a URL [default: the side that --to isn't]
+    /// Where the database is: a data folder, or a URL [default: $A2A_HOME/hub if --to is a URL, otherwise $ATTACHE_DATABASE_URL]
     #[arg(long, value_name = "DIR|URL", value_parser = DatabaseSide::parse)]
     from: Option<DatabaseSide>,
-    /// Where to copy it: a data folder, or a URL [default: the side that --from isn't]
+    /// Where to copy it: a data folder, or a URL [default: $A2A_HOME/hub if --from is a URL, otherwise $ATTACHE_DATABASE_URL]
     #[arg(long, value_name = "DIR|URL", value_parser = DatabaseSide::parse)]
     to: Option<DatabaseSide>,
     /// Certificates (PEM) to trust for the database server, besides those of this machine
@@ -112,14 +114,14 @@ fn sides(
     let other = |given: &DatabaseSide| match (given, &context.config.database_url) {
         (DatabaseSide::Server(_), _) => Ok(DatabaseSide::Folder(context.home()?.hub())),
         (DatabaseSide::Folder(_), Some(url)) => Ok(DatabaseSide::Server(url.clone())),
-        (DatabaseSide::Folder(_), None) => Err(CommandFailure::usage("only one side of the migration is given")
-            .hint("Pass the other one's postgres:// URL as well, or set ATTACHE_DATABASE_URL.")),
+        (DatabaseSide::Folder(_), None) => Err(CommandFailure::usage("only one side of the migration was given")
+            .hint("Also pass the other side's postgres:// URL, or set ATTACHE_DATABASE_URL.")),
     };
     match (from, to) {
         (Some(from), Some(to)) => Ok((from, to)),
         (Some(from), None) => other(&from).map(|to| (from, to)),
         (None, Some(to)) => other(&to).map(|from| (from, to)),
-        (None, None) => Err(CommandFailure::usage("nothing says in which direction to copy")
+        (None, None) => Err(CommandFailure::usage("no source or target given")
             .hint("Pass --from or --to: a data folder, or a postgres:// URL.")),
     }
 }
@@ -150,7 +152,7 @@ fn next_steps(from: &DatabaseSide, to: &DatabaseSide, kept: Option<&Path>) -> Ve
                 folder.display()
             )];
             steps.extend(kept.map(|kept| {
-                format!("The file is unchanged, and is called {} now. Keep it as a backup.", kept.display())
+                format!("The file is unchanged and is now called {}. Keep it as a backup.", kept.display())
             }));
             steps
         }
@@ -160,7 +162,7 @@ fn next_steps(from: &DatabaseSide, to: &DatabaseSide, kept: Option<&Path>) -> Ve
                     "Start the hub on it, with its other options (such as --artifacts) as before, but without --database-url and --cluster-key-file: attache hub --data {}",
                     folder.display()
                 ),
-                "The database on the server is marked as moved, and no hub starts on it any more.".to_owned(),
+                "The database on the server is marked as moved, so no hub will start on it.".to_owned(),
             ]
         }
         (DatabaseSide::Server(_), DatabaseSide::Server(_)) => Vec::new(),

@@ -99,8 +99,8 @@ enum RunsCommand {
         /// Run id (`run_…`), a unique part of it, `last`, or a call id (`a2a-…`)
         #[arg(value_parser = IdArg::of_run)]
         run: IdArg,
-        /// A number or name of an option (several, where the question allows it), or your own words; `-` reads them from
-        /// standard input
+        /// Number or name of an option (several if the question allows it), or your own words;
+        /// `-` reads the answer from standard input
         #[arg(value_name = "ANSWER")]
         answers: Vec<String>,
     },
@@ -131,10 +131,10 @@ struct RunListArgs {
     /// Only runs of this conversation: title, id, unique part of an id, or `last`
     #[arg(long, value_name = "CONVERSATION")]
     conversation: Option<IdArg>,
-    /// Only runs created since then: `30m`, `8h` or `7d` ago, or a time such as 2027-01-31T12:00:00Z
+    /// Only runs created since this time: `30m`, `8h` or `7d` ago, or a time such as 2027-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", value_parser = amount::moment)]
     since: Option<PastTime>,
-    /// Only runs created before then
+    /// Only runs created before this time
     #[arg(long, value_name = "TIME", value_parser = amount::moment)]
     before: Option<PastTime>,
     /// Only runs that cost at least this many dollars

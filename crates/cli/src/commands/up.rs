@@ -55,11 +55,12 @@ use crate::{
   attache up --listen 127.0.0.1:0     use a free port
   attache up --cwd ~/work             run tasks in this folder
   attache up --share-local            let everyone who can call agents on this hub use this shell
-  attache up --sandbox off            let tasks of `local` see all your files
+  attache up --sandbox off            let tasks for `local` see all your files
 
 The agent `local` is a shell on this machine. Its tasks see only the working folder, programs and libraries, as far as this
-machine can enforce that; `attache sandbox` shows it. Only you can call it, unless you pass --share-local. If `local` belongs to someone else on this hub, yours is `local-2`. The data, the agent and the pairing
-persist across restarts. Ctrl-C finishes the running task and exits; press it again to exit immediately.")]
+machine can enforce that; run `attache sandbox` to check. Only you can call it, unless you pass --share-local. If `local`
+belongs to someone else on this hub, yours is `local-2`. The data, the agent and the pairing persist across restarts. Ctrl-C
+finishes the running task and exits; press it again to exit immediately.")]
 pub(crate) struct Args {
     /// Loopback address to listen on; port 0 picks a free port
     #[arg(long, value_name = "ADDR", default_value = DEFAULT_LISTEN)]
@@ -67,7 +68,7 @@ pub(crate) struct Args {
     /// Data folder for the database, artifacts and keys [default: $A2A_HOME/hub]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Working folder for tasks of `local`; their artifacts must be inside it [default: the current folder]
+    /// Working folder for `local`'s tasks; their artifacts must be inside it [default: the current folder]
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
     /// Let everyone who can call agents on this hub call `local`, a shell on this machine
@@ -90,10 +91,10 @@ pub(crate) struct Args {
     /// *.example.org); repeatable
     #[arg(long, value_name = "CIDR|HOST")]
     egress_allow: Vec<EgressRule>,
-    /// Whose tasks of `local` see only the working folder, where this machine's walls hold (`attache sandbox`)
+    /// Whose tasks for `local` see only the working folder, where this machine's walls hold (`attache sandbox`)
     #[arg(long, value_name = WalledRuns::CHOICES, value_parser = walls::walled_runs, default_value = "all")]
     sandbox: WalledRuns,
-    /// Refuse uploads while less than this is free on the disk [default: 2 % of it, between 256 MiB and 1 GiB]
+    /// Refuse uploads while less than this is free on the disk [default: 2% of it, between 256 MiB and 1 GiB]
     #[arg(long, value_name = "BYTES", hide_short_help = true)]
     disk_reserve: Option<u64>,
     /// Replace a lost owner key: write a new one to <data>/admin.key and revoke the old one

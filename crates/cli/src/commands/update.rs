@@ -29,10 +29,10 @@ use crate::{
   attache update --from attache-0.2.0-linux-x86_64.tar.gz
   attache update --from attache-0.2.0-linux-x86_64.tar.gz --key release.pub
   sudo attache update --from …                     for a program in /usr/local/bin
-  attache update --rollback                        return to the program before the last update
+  attache update --rollback                        go back to the version before the last update
 
-The signature is FILE.minisig, from minisign. The new program has to start a hub of its own before it stays; services of
-this program that run are restarted and have to become ready. Otherwise the old program, kept as attache.old, returns.
+The signature is FILE.minisig, from minisign. The new program is kept only if it can start a hub of its own, and if the
+running services of this program become ready after a restart. Otherwise the old program, kept as attache.old, is restored.
 Programs from a .deb or from npm are updated with apt or npm. See docs/install.md.")]
 pub(crate) struct Args {
     /// Release archive, or the program itself
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     /// How long the new program may take to become ready
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = amount::duration)]
     ready_timeout: Duration,
-    /// Return to the program before the last update
+    /// Go back to the version before the last update
     #[arg(long, conflicts_with = "from")]
     rollback: bool,
 }
@@ -108,7 +108,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         let still_down: String =
             still_down.map(|service| format!(" {} doesn't start either.", service.name())).collect();
         return Err(CommandFailure::failed(format!("the new program doesn't work: {why}"))
-            .hint(format!("Version {OWN_VERSION} is back.{still_down}")));
+            .hint(format!("Version {OWN_VERSION} was restored.{still_down}")));
     }
     report(&context, &program, to_version, &services)
 }
@@ -132,8 +132,8 @@ async fn roll_back(context: &CommandContext, args: &Args) -> Result<(), CommandF
     let program = InstalledProgram::find()?;
     if !program.kept.exists() {
         let kept = program.kept.display();
-        return Err(CommandFailure::new("not_found", exit::NOT_FOUND, format!("there is no earlier program: {kept}"))
-            .hint("`attache update` keeps one. To install a release: attache update --from FILE"));
+        return Err(CommandFailure::new("not_found", exit::NOT_FOUND, format!("no earlier version is kept: {kept}"))
+            .hint("`attache update` keeps the previous version. To install a release: attache update --from FILE"));
     }
     let version = trial::version(&program.kept)
         .await
@@ -167,7 +167,7 @@ fn report(
         context.output.say(format_args!("Restarted {service}."));
     }
     if summary.kept.is_some() {
-        context.output.say("To return to the program before: attache update --rollback");
+        context.output.say("To go back to the previous version: attache update --rollback");
     }
     if restarted.is_empty() {
         context.output.say("Restart the hub, runtimes and daemons that you started by hand.");
@@ -187,8 +187,8 @@ fn verified(file: &Path, args: &Args) -> Result<Vec<u8>, CommandFailure> {
             .hint("Download it too, or pass it with --signature FILE.")
     })?;
     let refused = |why: String| {
-        CommandFailure::new("denied", exit::DENIED, format!("{} isn't a release to trust: {why}", file.display()))
-            .hint("Nothing was changed. Download file and signature again, from the place you trust.")
+        CommandFailure::new("denied", exit::DENIED, format!("{} can't be trusted: {why}", file.display()))
+            .hint("Nothing was changed. Download the file and its signature again, from a source you trust.")
     };
     let signature = Signature::decode(&text).map_err(|error| refused(error.to_string()))?;
     key.verify(&content, &signature, false).map_err(|error| refused(error.to_string()))?;
@@ -208,7 +208,7 @@ fn public_key(given: Option<&str>) -> Result<PublicKey, CommandFailure> {
     // The file of minisign has a comment above the key.
     let line = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
     PublicKey::from_base64(line.trim()).map_err(|_| {
-        CommandFailure::usage(format!("`{given}` is neither a public key of minisign nor a file with one"))
+        CommandFailure::usage(format!("`{given}` is neither a minisign public key nor a file that contains one"))
             .hint("Such a key starts with RW and has 56 characters.")
     })
 }

@@ -45,7 +45,7 @@ pub(crate) fn refuse_planted_link(context: &CommandContext, folder: &Path) -> Re
     let whole = here.map_or_else(|| std::path::absolute(folder).unwrap_or_default(), |here| here.join(folder));
     let is_planted = |link: &PathBuf| folders.iter().any(|folder| link.starts_with(folder));
     match links_of(&whole).into_iter().find(is_planted) {
-        Some(link) => Err(CommandFailure::usage(format!("{} is a link in the folder of an agent", link.display()))
+        Some(link) => Err(CommandFailure::usage(format!("{} is a link in an agent's folder", link.display()))
             .hint("A task of that agent may have put it there. Name the folder that you mean without the link.")),
         None => Ok(()),
     }

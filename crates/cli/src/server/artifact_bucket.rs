@@ -33,7 +33,7 @@ pub(crate) struct ArtifactArgs {
     /// Certificates (PEM) to trust for the object store, besides those of this machine
     #[arg(long, value_name = "FILE", requires = "artifacts")]
     artifacts_ca: Option<PathBuf>,
-    /// How much of the disk copies of artifacts in the bucket may take [default: 10737418240]
+    /// Maximum disk space for local copies of artifacts in the bucket [default: 10737418240]
     #[arg(long, value_name = "BYTES", requires = "artifacts", default_value_t = 10 << 30, hide_default_value = true)]
     artifacts_cache_bytes: u64,
 }
@@ -61,7 +61,7 @@ impl ArtifactArgs {
             Ok(Ok(())) => {}
             Ok(Err(error @ BucketError::Refused { .. })) if !error.is_passing() => {
                 return Err(CommandFailure::failed(format!("can't use {bucket}: {error}")).hint(
-                    "Check that the bucket exists, the keys, and the region. The clock of this machine must be right.",
+                    "Check the bucket's name, the keys and the region, and that this machine's clock is right.",
                 ));
             }
             Ok(Err(error)) => {

@@ -197,10 +197,10 @@ fn start_failure(error: &StartError) -> CommandFailure {
     match error {
         StartError::ClusterKey(_) => failure.hint("See docs/operations.md, Several hubs."),
         StartError::Artifacts(_) => failure.hint(
-            "All hubs of a database need the same artifacts: --artifacts s3://…, or --artifacts-folder with a folder that they can all reach. To use another one, first copy everything in the old one there, with its `.attache-cluster` (cp -a); the first hub without the option has it in `blobs` of its data folder.",
+            "All hubs of a database need the same artifacts: --artifacts s3://…, or --artifacts-folder with a folder that they can all reach. To move to another place, first copy everything there, including `.attache-cluster` (cp -a); without the option, the first hub keeps its artifacts in `blobs` in its data folder.",
         ),
         StartError::TakenPlace(_) => failure.hint(
-            "Check that this is the right database for it (--database-url, ATTACHE_DATABASE_URL). Two hubs would remove each other's artifacts, so each needs a place of its own (--data, --artifacts or --artifacts-folder). If the other hub is gone for good, remove the file or object `.attache-hub` there.",
+            "Check that this is the right database for it (--database-url, ATTACHE_DATABASE_URL). Two hubs would remove each other's artifacts, so each needs its own place (--data, --artifacts or --artifacts-folder). If the other hub is gone for good, remove the file or object `.attache-hub` there.",
         ),
         _ => failure,
     }
@@ -230,7 +230,7 @@ fn refuse_missing_database(data: &Path, database: &Path) -> Result<(), CommandFa
         }
         Some(left) => {
             let message = format!(
-                "{} is missing or empty, but {} contains the {left} of a hub: its database is lost or moved",
+                "{} is missing or empty, but {} contains the {left} of a hub: its database was lost or moved",
                 database.display(),
                 data.display()
             );

@@ -23,14 +23,13 @@ use crate::{
 
 /// How often a standby looks whether the other hub has ended.
 const STANDBY_INTERVAL: Duration = Duration::from_secs(1);
-const UNREACHABLE_HINT: &str =
-    "Check that PostgreSQL runs, and the host and port in the URL. In a password, write @ as %40 and / as %2F.";
+const UNREACHABLE_HINT: &str = "Check that PostgreSQL is running, and check the host and port in the URL. In a password, write @ as %40 and / as %2F.";
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Database")]
 pub(crate) struct DatabaseArgs {
-    /// The hub's database is this one on PostgreSQL (postgres://USER@HOST/DATABASE), not a file; set
-    /// ATTACHE_DATABASE_URL instead if the URL contains a password
+    /// Use this PostgreSQL database (postgres://USER@HOST/DATABASE) instead of a file; if the URL
+    /// contains a password, set ATTACHE_DATABASE_URL
     #[arg(long, value_name = "URL", value_parser = secret_url)]
     database_url: Option<Secret<String>>,
     /// Certificates (PEM) to trust for the database, besides those of this machine
@@ -112,7 +111,7 @@ fn origin(url: &str) -> Result<String, attache_client::Error> {
 
 /// The refusal of an option that is for a database on a server.
 pub(crate) fn needs_server(option: &str) -> CommandFailure {
-    CommandFailure::usage(format!("{option} is for a hub on PostgreSQL"))
+    CommandFailure::usage(format!("{option} requires a hub on PostgreSQL"))
         .hint("Add --database-url, or set ATTACHE_DATABASE_URL.")
 }
 

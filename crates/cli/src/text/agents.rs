@@ -11,13 +11,13 @@ texts! {
     ended_key: "Revoked its key, which was created with someone else's credential." zh "已撤销其密钥（用他人的凭证创建）。";
     ended_peer: "Removed its outside agent, which someone else had set." zh "已移除其外部智能体（由他人设置）。";
     ended_webhook: "Removed its approval webhook, permission mode and trusted commands. Set them again: attache agents set NAME --approval-webhook URL" zh "已移除其审批 Webhook、权限模式和受信任的命令。重新设置：attache agents set NAME --approval-webhook URL";
-    ended_grants: "Revoked standing approvals by others." zh "已撤销他人已记住的决定。";
+    ended_grants: "Revoked standing approvals given by others." zh "已撤销他人已记住的决定。";
     added(agent): "Added {agent}. Pair a device with it: attache agents code {agent}" zh "已添加 {agent}。为它配对设备：attache agents code {agent}";
     added_peer(agent, url): "Added {agent}, an outside agent at {url}. Its card is now trusted:" zh "已添加外部智能体 {agent}（{url}）。其 Agent Card 现已受信任：";
     none_yet_pin: "none yet" zh "尚无";
     trusted(agent, pin): "The card of {agent} is now trusted: {pin}" zh "{agent} 的 Agent Card 现已受信任：{pin}";
     ask_archive(agent): "Archive {agent}? This stops its runs and can't be undone." zh "归档 {agent}？这会停止其运行，且无法撤销。";
-    ask_archive_device(agent, device): "Archive {agent}? This stops its runs and disconnects {device} and can't be undone." zh "归档 {agent}？这会停止其运行并断开 {device}，且无法撤销。";
+    ask_archive_device(agent, device): "Archive {agent}? This stops its runs, disconnects {device} and can't be undone." zh "归档 {agent}？这会停止其运行并断开 {device}，且无法撤销。";
     not_archived: "nothing was archived" zh "未归档任何智能体";
     archived(agent): "Archived {agent}. Its run history and log are kept." zh "已归档 {agent}。其运行历史和日志会保留。";
     key_in(agent, file): "The key of {agent} is in {file}." zh "{agent} 的密钥在 {file} 中。";

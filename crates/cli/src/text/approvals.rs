@@ -20,7 +20,7 @@ texts! {
     scope_run: "for this run" zh "本次运行";
     scope_conversation: "for this conversation" zh "此对话";
     scope_agent: "for this agent" zh "此智能体";
-    none_shown: "`last` is the request that you were shown last, and none was shown yet" zh "`last` 指最近向你显示过的请求，而目前还没有显示过";
+    none_shown: "`last` means the request that was last shown to you, and none has been shown yet" zh "`last` 指最近向你显示过的请求，而目前还没有显示过";
     show_first(pending): "Look at a request before you decide: attache approvals show ID. Pending:\n{pending}" zh "先查看请求再决定：attache approvals show ID。待审批：\n{pending}";
     pending_line(id, agent, tool, subject): "  {id}  {agent}: {tool}: {subject}" zh "  {id}  {agent}：{tool}：{subject}";
     every_tool(pattern): "every tool that matches `{pattern}`" zh "名称匹配 `{pattern}` 的所有工具";
@@ -34,7 +34,7 @@ texts! {
     revoked(grant): "Revoked {grant}. Matching requests need approval again." zh "已撤销 {grant}。之后匹配的请求需要重新审批。";
     grant_revoked: "revoked" zh "已撤销";
     grant_ended: "ended" zh "已结束";
-    grant_stands: "stands" zh "有效";
+    grant_stands: "active" zh "有效";
     allow: "allow" zh "允许";
     deny: "deny" zh "拒绝";
     when_run_ends: "when the run ends" zh "运行结束时";

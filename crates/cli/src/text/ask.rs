@@ -84,7 +84,7 @@ texts! {
     not_text(artifact): "The output isn't text. Complete output: attache artifacts get {artifact} --output FILE" zh "输出不是文本。完整输出：attache artifacts get {artifact} --output FILE";
     rest_lost: "The rest of the output was not kept." zh "其余输出未保留。";
     cut(shown, all): "the output is truncated: only {shown} of {all} available" zh "输出不完整：共 {all}，仅有 {shown}";
-    streamed_differs: "what was streamed isn't the exact output" zh "流式输出与完整输出不一致";
+    streamed_differs: "the streamed output differs from the complete output" zh "流式输出与完整输出不一致";
     streamed_differs_do(artifact): "Complete output: attache artifacts get {artifact} --output FILE, or ask without --stream." zh "完整输出：attache artifacts get {artifact} --output FILE，或不使用 --stream 重新提问。";
     parts_lost: "Parts of the streamed output were lost. The complete result:" zh "部分流式输出已丢失。完整结果：";
     partial(kept, total): "The output is truncated: showing {kept} of {total} bytes." zh "输出不完整：共 {total} 字节，已显示 {kept} 字节。";

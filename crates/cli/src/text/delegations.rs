@@ -22,12 +22,12 @@ texts! {
     failed_unshared: "failed; the folder was never shared" zh "失败；文件夹从未共享";
     ended_revoked(status): "{status}; access revoked" zh "{status}；访问权限已收回";
     ended_unshared(status): "{status}; the folder was never shared" zh "{status}；文件夹从未共享";
-    not_changed_yet(id): "Nothing was changed in the folder yet. Go through the changes: attache delegations review {id}\nor apply them all: attache delegations apply {id}" zh "文件夹尚未有任何更改。逐项检查：attache delegations review {id}\n或全部应用：attache delegations apply {id}";
+    not_changed_yet(id): "Nothing has been changed in the folder yet. Review the changes: attache delegations review {id}\nor apply them all: attache delegations apply {id}" zh "文件夹尚未有任何更改。逐项检查：attache delegations review {id}\n或全部应用：attache delegations apply {id}";
 
     // how it went
     result(code, message): "{code}: {message}" zh "{code}：{message}";
     is_now(status): "the delegation is {status}" zh "委派状态：{status}";
-    cut(here, all): "the output is truncated: {here} of text, out of {all} in total" zh "输出不完整：共 {all}，仅有 {here} 的文本";
+    cut(here, all): "the output is truncated: only {here} of text, out of {all} in total" zh "输出不完整：共 {all}，仅有 {here} 的文本";
     cut_artifact(artifact, remote): "The complete output is artifact {artifact} at {remote}. With a key for that hub: attache artifacts get {artifact} --output FILE" zh "完整输出是 {remote} 上的产物 {artifact}。使用该 Hub 的密钥获取：attache artifacts get {artifact} --output FILE";
     cut_artifact_of(artifact, run, remote): "The complete output is artifact {artifact} of {run} at {remote}. With a key for that hub: attache artifacts get {artifact} --output FILE" zh "完整输出是 {remote} 上 {run} 的产物 {artifact}。使用该 Hub 的密钥获取：attache artifacts get {artifact} --output FILE";
     cut_lost: "The remote agent didn't keep the rest." zh "远端智能体没有保留其余部分。";
@@ -39,8 +39,8 @@ texts! {
     staged_mode(mode): "{mode}, staged" zh "{mode}，暂存";
     staged_text(id, text): "{id}: {text}" zh "{id}：{text}";
     unapplied_kept(n, size): "1 change not applied, in a copy of {size}" | "{n} changes not applied, in a copy of {size}" zh "{n} 项更改未应用，副本大小 {size}";
-    unapplied_until(n, size, until): "1 change not applied, in a copy of {size}, removed {until}" | "{n} changes not applied, in a copy of {size}, removed {until}" zh "{n} 项更改未应用，副本大小 {size}，删除时间：{until}";
-    unapplied_removed(n, at): "1 change not applied; the copy was removed {at}, the diff is left" | "{n} changes not applied; the copy was removed {at}, the diff is left" zh "{n} 项更改未应用；副本已于{at}删除，diff 仍保留";
+    unapplied_until(n, size, until): "1 change not applied, in a copy of {size} that will be removed {until}" | "{n} changes not applied, in a copy of {size} that will be removed {until}" zh "{n} 项更改未应用，副本大小 {size}，删除时间：{until}";
+    unapplied_removed(n, at): "1 change not applied; the copy was removed {at}, but the diff is kept" | "{n} changes not applied; the copy was removed {at}, but the diff is kept" zh "{n} 项更改未应用；副本已于{at}删除，diff 仍保留";
     unchanged_yet: "nothing changes in the folder until you apply it" zh "应用之前，文件夹不会有任何更改";
 
     // one delegation
@@ -70,9 +70,9 @@ texts! {
     applied(path): "{path} (applied)" zh "{path}（已应用）";
     accepted_path(path): "{path} (accepted)" zh "{path}（已接受）";
     review_first(path, who): "{path} (executed or read by {who}: review it first)" zh "{path}（会被 {who} 执行或读取，请先检查）";
-    sandbox_none: "none: the agent runs with all rights of the remote's user" zh "无：智能体以远端用户的全部权限运行";
+    sandbox_none: "none: the agent runs with all the rights of the remote's user" zh "无：智能体以远端用户的全部权限运行";
     sandbox_proved(limits, at, how): "{limits}; verified by the remote at {at}: {how}" zh "{limits}；远端验证于 {at}：{how}";
-    sandbox_said(limits): "{limits}, as the remote says" zh "{limits}（远端声明）";
+    sandbox_said(limits): "{limits}, according to the remote" zh "{limits}（远端声明）";
     now(status): "Status: {status}" zh "状态：{status}";
     now_known(status, known): "Status: {status}: {known}" zh "状态：{status}：{known}";
     no_log: "The remote agent wrote no output." zh "远端智能体没有输出。";

@@ -9,15 +9,15 @@ texts! {
     home_foreign_do: "Set A2A_HOME to a folder that you own." zh "请将 A2A_HOME 设为你自己的文件夹。";
     home_open(folder, mode): "other users can access {folder} (mode {mode})" zh "其他用户可以访问 {folder}（权限 {mode}）";
     home_private(folder): "{folder} is private" zh "{folder} 不对其他用户开放";
-    disk_full(folder): "the disk with {folder} is full" zh "{folder} 所在的磁盘已满";
-    disk_low(megabytes, folder): "only {megabytes} MB free on the disk with {folder}" zh "{folder} 所在的磁盘仅剩 {megabytes} MB";
+    disk_full(folder): "the disk that holds {folder} is full" zh "{folder} 所在的磁盘已满";
+    disk_low(megabytes, folder): "only {megabytes} MB free on the disk that holds {folder}" zh "{folder} 所在的磁盘仅剩 {megabytes} MB";
     disk_low_do: "Free up disk space. When the disk is full, this machine accepts no new tasks." zh "请释放磁盘空间。磁盘已满时，本机不接受新任务。";
 
     // sandbox
     walls_hold(proof): "agents can be confined here: {proof}" zh "本机可以限制智能体：{proof}";
     walls_leak(proof): "agents can't be confined completely here: {proof}" zh "本机无法完全限制智能体：{proof}";
     walls_leak_do: "Run `attache sandbox` for details." zh "运行 `attache sandbox` 查看详情。";
-    walls_untried(error): "can't try out this machine's walls: {error}" zh "无法验证本机的沙箱：{error}";
+    walls_untried(error): "can't test this machine's walls: {error}" zh "无法验证本机的沙箱：{error}";
 
     // hub
     hub_reachable(hub, version): "the hub at {hub} is reachable (version {version})" zh "可以连接位于 {hub} 的 Hub（版本 {version}）";

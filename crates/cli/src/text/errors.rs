@@ -34,7 +34,7 @@ texts! {
     not_a_hub(address, status): "not an Attaché hub: {address} answered with status {status}" zh "不是 Attaché Hub：{address} 的响应状态为 {status}";
     not_a_hub_do: "Check the address and port, or choose another hub with --hub." zh "请检查地址和端口，或用 --hub 指定其他 Hub。";
     unexplained(address, status): "{address} answered with status {status}" zh "{address} 的响应状态为 {status}";
-    unexplained_do: "Check that the address is that of an Attaché hub." zh "请确认该地址属于一个 Attaché Hub。";
+    unexplained_do: "Check that this is the address of an Attaché hub." zh "请确认该地址属于一个 Attaché Hub。";
     untrusted(address, reason): "can't trust {address}: {reason}" zh "无法信任 {address}：{reason}";
     wrong_pin(error): "ATTACHE_PIN is {error}" zh "ATTACHE_PIN 无效：{error}";
     wrong_pin_do: "Fix it or unset it." zh "请更正或取消设置。";

@@ -116,7 +116,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("Revoke a grant, so that matching requests need approval again", "撤销已记住的决定，之后匹配的请求需要重新审批"),
     ("List, start, read and delete conversations", "列出、开启、阅读和删除对话"),
     (
-        "List conversations that were started on their own (default), not those that a run began; `attache runs` lists runs",
+        "List conversations that were created explicitly (default), not those that a run started; `attache runs` lists runs",
         "列出单独开启的对话（默认），不含运行自行开启的对话；`attache runs` 列出运行",
     ),
     ("Start a conversation", "开启对话"),
@@ -126,7 +126,7 @@ const COMMANDS: &[(&str, &str)] = &[
         "删除对话及其运行、消息和产物；其运行必须已结束",
     ),
     (
-        "List the sessions that your agent keeps for its folder, also those begun in a terminal of its device",
+        "List the sessions that your agent keeps for its folder, including those started in a terminal on its device",
         "列出你的智能体为其文件夹保存的会话，包括在其设备的终端中开始的",
     ),
     ("List, download and upload artifacts", "列出、下载和上传产物"),
@@ -142,10 +142,10 @@ const COMMANDS: &[(&str, &str)] = &[
     ("Revoke access to the folder and stop the remote agent", "收回对文件夹的访问权限，并停止远端智能体"),
     ("Show changes to the folder as a unified diff", "以统一 diff 格式显示文件夹的更改"),
     (
-        "Go through the changes: accept or discard each file, or each hunk of a text file",
+        "Review the changes: accept or discard each file, or each hunk of a text file",
         "逐项检查更改：按文件或按文本块接受或放弃",
     ),
-    ("Bring the changes of a staged delegation into the folder", "将暂存委派的更改应用到文件夹"),
+    ("Apply the changes of a staged delegation to the folder", "将暂存委派的更改应用到文件夹"),
     ("Drop changes of a staged delegation that aren't applied", "放弃暂存委派中未应用的更改"),
     (
         "Restore the folder to its state before the lease, except files that you changed since",
@@ -196,9 +196,9 @@ const COMMANDS: &[(&str, &str)] = &[
     ("Show usage: calls, tokens and cost", "查看用量：调用、Token 和费用"),
     ("Run a hub: the API and the console on one port", "运行 Hub：API 和控制台使用同一端口"),
     ("Run the hub or the runtime as a service (systemd, launchd)", "将 Hub 或运行时作为服务运行（systemd、launchd）"),
-    ("Install a service and start it; repeat it to change the service", "安装并启动服务；再次执行可更改服务"),
+    ("Install and start a service; run it again to change the service", "安装并启动服务；再次执行可更改服务"),
     ("Stop a service and remove it; data and pairings are kept", "停止并移除服务；数据和配对会保留"),
-    ("Show the installed services and whether they run", "查看已安装的服务及其是否在运行"),
+    ("Show the installed services and whether they are running", "查看已安装的服务及其是否在运行"),
     ("Show a service's log", "查看服务的日志"),
     (
         "Replace this program with a signed release, and roll back if it doesn't work",

@@ -40,7 +40,7 @@ pub(super) const OPTIONS: &[(&str, &str)] = &[
         "保存数据库、产物和密钥的数据文件夹 [默认值：$A2A_HOME/hub]",
     ),
     (
-        "Working folder for tasks of `local`; their artifacts must be inside it [default: the current folder]",
+        "Working folder for `local`'s tasks; their artifacts must be inside it [default: the current folder]",
         "`local` 执行任务的工作文件夹；其产物必须位于其中 [默认值：当前文件夹]",
     ),
     (
@@ -68,12 +68,12 @@ pub(super) const OPTIONS: &[(&str, &str)] = &[
         "允许 Webhook 和外部智能体（--peer）使用此私有网络或主机（10.0.0.0/8、地址、名称、*.example.org）；可重复",
     ),
     (
-        "Whose tasks of `local` see only the working folder, where this machine's walls hold (`attache sandbox`)",
+        "Whose tasks for `local` see only the working folder, where this machine's walls hold (`attache sandbox`)",
         "谁交给 `local` 的任务只能看到工作文件夹，前提是本机的沙箱有效（`attache sandbox`）",
     ),
     (
-        "Refuse uploads while less than this is free on the disk [default: 2 % of it, between 256 MiB and 1 GiB]",
-        "磁盘剩余空间低于此值时拒绝上传 [默认值：磁盘的 2 %，介于 256 MiB 与 1 GiB 之间]",
+        "Refuse uploads while less than this is free on the disk [default: 2% of it, between 256 MiB and 1 GiB]",
+        "磁盘剩余空间低于此值时拒绝上传 [默认值：磁盘的 2%，介于 256 MiB 与 1 GiB 之间]",
     ),
     (
         "Replace a lost owner key: write a new one to <data>/admin.key and revoke the old one",
@@ -97,7 +97,7 @@ pub(super) const OPTIONS: &[(&str, &str)] = &[
         "要求客户端证书；用 `attache keys add --certificate` 添加的证书可作为凭证",
     ),
     (
-        "The hub's database is this one on PostgreSQL (postgres://USER@HOST/DATABASE), not a file; set ATTACHE_DATABASE_URL instead if the URL contains a password",
+        "Use this PostgreSQL database (postgres://USER@HOST/DATABASE) instead of a file; if the URL contains a password, set ATTACHE_DATABASE_URL",
         "Hub 使用 PostgreSQL 上的此数据库（postgres://USER@HOST/DATABASE），而不是文件；如果 URL 含有密码，请改为设置 ATTACHE_DATABASE_URL",
     ),
     (
@@ -129,7 +129,7 @@ pub(super) const OPTIONS: &[(&str, &str)] = &[
         "继续此对话：标题、ID、ID 中唯一的一部分，或 `last`",
     ),
     (
-        "Continue this session of your agent's device, for example one begun in a terminal: its id, or `last` for the newest one that no conversation continues yet (`attache conversations sessions AGENT`)",
+        "Continue this session of your agent's device, for example one started in a terminal: its id, or `last` for the newest one that no conversation continues yet (`attache conversations sessions AGENT`)",
         "继续你的智能体所在设备上的此会话，例如在终端中开始的会话：其 ID，或 `last` 表示尚未由对话延续的最新会话（`attache conversations sessions AGENT`）",
     ),
     (
@@ -163,7 +163,7 @@ pub(super) const OPTIONS: &[(&str, &str)] = &[
     // runs
     ("Reason to record in the log", "记入日志的原因"),
     (
-        "A number or name of an option (several, where the question allows it), or your own words; `-` reads them from standard input",
+        "Number or name of an option (several if the question allows it), or your own words; `-` reads the answer from standard input",
         "选项的编号或名称（问题允许时可多选），或自己填写；`-` 表示从标准输入读取",
     ),
     ("The input; `-` reads it from standard input", "输入内容；`-` 表示从标准输入读取"),
@@ -177,10 +177,10 @@ pub(super) const OPTIONS: &[(&str, &str)] = &[
         "仅此对话的运行：标题、ID、ID 中唯一的一部分，或 `last`",
     ),
     (
-        "Only runs created since then: `30m`, `8h` or `7d` ago, or a time such as 2027-01-31T12:00:00Z",
+        "Only runs created since this time: `30m`, `8h` or `7d` ago, or a time such as 2027-01-31T12:00:00Z",
         "仅此后创建的运行：`30m`、`8h` 或 `7d` 之前，或 2027-01-31T12:00:00Z 这样的时间",
     ),
-    ("Only runs created before then", "仅此前创建的运行"),
+    ("Only runs created before this time", "仅此前创建的运行"),
     ("Only runs that cost at least this many dollars", "仅费用不低于此金额（美元）的运行"),
     ("Only runs created by this person or agent (name or id)", "仅由此用户或智能体创建的运行（名称或 ID）"),
     (
@@ -289,11 +289,11 @@ pub(super) const OPTIONS: &[(&str, &str)] = &[
         "隐藏匹配此模式的文件（写法同 .gitignore）；可重复",
     ),
     (
-        "How the remote gets the folder: mounted with attache-fs or sshfs, or as a copy that is kept in sync [default: attache-fs if the remote can]",
+        "How the remote gets the folder: mounted with attache-fs or sshfs, or as a copy that is kept in sync [default: attache-fs if the remote supports it]",
         "远端如何获得文件夹：用 attache-fs 或 sshfs 挂载，或作为保持同步的副本 [默认值：远端支持时为 attache-fs]",
     ),
     (
-        "The URL is that of an executor of the AWCP reference implementation: speak its dialect and send the folder as an archive",
+        "The URL belongs to an executor of the AWCP reference implementation: use its dialect and send the folder as an archive",
         "该 URL 属于 AWCP 参考实现的执行方：使用其协议变体，并将文件夹作为归档发送",
     ),
     (
@@ -311,7 +311,7 @@ pub(super) const OPTIONS: &[(&str, &str)] = &[
     ("Show only these paths, relative to the folder, as they are now", "仅显示这些路径（相对于文件夹）现在的更改"),
     ("Restore only these paths, relative to the folder", "仅还原这些路径（相对于文件夹）"),
     (
-        "For files that you edited too: restore the version from `before` the lease, or `mine`, your last saved version. The replaced version is kept. [default: ask on a terminal, otherwise skip the file]",
+        "For files that you also edited: restore the version from `before` the lease, or `mine`, your last saved version. The replaced version is kept. [default: ask in a terminal, otherwise skip the file]",
         "对于你也编辑过的文件：还原为租约之前的版本（`before`），或你最后保存的版本（`mine`）。被替换的版本会保留。[默认值：在终端中询问，否则跳过该文件]",
     ),
     ("Delegation ids [default: all active delegations]", "委派 ID [默认值：所有进行中的委派]"),
@@ -326,7 +326,7 @@ pub(super) const OPTIONS: &[(&str, &str)] = &[
     ("Folder to remove", "要移除的文件夹"),
     ("Apply only these paths, relative to the folder", "仅应用这些路径（相对于文件夹）"),
     (
-        "For conflicts with your own changes: `mine` keeps your version and discards the agent's, `theirs` takes the agent's and keeps yours with the originals. [default: ask on a terminal, otherwise skip the file]",
+        "For conflicts with your own changes: `mine` keeps your version and discards the agent's, `theirs` takes the agent's and keeps yours with the originals. [default: ask in a terminal, otherwise skip the file]",
         "与你自己的更改冲突时：`mine` 保留你的版本并放弃智能体的版本，`theirs` 采用智能体的版本并将你的版本与原始文件一起保留。[默认值：在终端中询问，否则跳过该文件]",
     ),
     ("Only show what would be applied, and the conflicts", "仅显示将要应用的内容和冲突"),

@@ -67,7 +67,7 @@ texts! {
     run_ended(run, status): "{run} {status}" zh "{run} {status}";
     run_ended_with(run, status, error): "{run} {status}: {error}" zh "{run} {status}：{error}";
     run_stopped(run, reason): "{run} was stopped: {reason}" zh "{run} 已停止：{reason}";
-    run_reported(run): "{run} was reported" zh "{run} 已上报";
+    run_reported(run): "the outcome of {run} was reported" zh "{run} 已上报";
     report_kept(run, reason): "can't report the outcome of {run} ({reason}); it is kept in the ledger" zh "无法上报 {run} 的结果（{reason}），已保存在执行账本中";
     report_refused(run, reason): "the hub refused the outcome of {run}: {reason}" zh "Hub 拒绝了 {run} 的结果：{reason}";
     stopping_after(run): "stopping after {run} finishes" zh "将在 {run} 结束后停止";

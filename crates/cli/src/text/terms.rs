@@ -58,7 +58,7 @@ texts! {
     online: "online" zh "在线";
     offline: "offline" zh "离线";
     archived: "archived" zh "已归档";
-    trouble: "trouble" zh "有问题";
+    trouble: "problem" zh "有问题";
 
     // times and amounts
     just_now: "just now" zh "刚刚";

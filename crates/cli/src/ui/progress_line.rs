@@ -31,7 +31,7 @@ impl ProgressLine {
         self.drawn = Some(Instant::now());
         let percent = done.saturating_mul(100) / total.max(1);
         let mut out = io::stderr().lock();
-        let _ = write!(out, "\r\x1b[2K{} {percent:>3} % ({done} of {total})", self.what);
+        let _ = write!(out, "\r\x1b[2K{} {percent:>3}% ({done} of {total})", self.what);
         let _ = out.flush();
     }
 }

@@ -203,5 +203,5 @@ fn a_file_outside_the_tasks_folder_is_not_accepted_as_an_artifact() {
     let run = world.hub.create_run("builder", script);
     let (code, error) = world.failure(&run);
     assert_eq!(code, "task_failed");
-    assert!(error.contains("only files below its working directory are handed over"), "{error}");
+    assert!(error.contains("only files below its working folder are handed over"), "{error}");
 }

@@ -170,7 +170,7 @@ fn a_recorded_executor_works_in_our_folder() {
     assert_eq!(ended["status"], "completed", "{ended}");
     assert_eq!(ended["transport"], "archive");
     assert_eq!(ended["result"]["final_summary"], "saw edit.txt old.txt run.sh sub");
-    assert_eq!(ended["result"]["notes"], "An archive has no place for these, so they were not sent: link.");
+    assert_eq!(ended["result"]["notes"], "An archive can't contain these, so they were not sent: link.");
     let changed: Vec<&str> =
         ended["changes"]["changed_paths"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap()).collect();
     assert_eq!(changed, ["edit.txt", "made/new.txt", "old.txt"]);
@@ -232,7 +232,7 @@ fn edits_made_while_a_recorded_executor_works_stay() {
         notes.contains("edit.txt: it was also changed here: the remote's version is in edit.txt.remote-conflict"),
         "{notes}"
     );
-    assert!(notes.contains("old.txt: the remote removed it, and it was changed here: it stays"), "{notes}");
+    assert!(notes.contains("old.txt: the remote removed it, but it was changed here: it stays"), "{notes}");
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn a_bare_debian_goes_from_each_package_to_a_completed_run() {
             "tar",
             "tar -xzf /packages/attache-*-linux-*[!i].tar.gz -C /opt; PATH=$PATH:$(echo /opt/attache-*)",
             None,
-            "there is no earlier program",
+            "no earlier version is kept",
         ),
         (
             "npm",

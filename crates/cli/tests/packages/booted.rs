@@ -255,7 +255,7 @@ fn an_update_restarts_services_and_goes_back_if_they_fail() {
     // The new hub starts, but not with the data of the service: the old program serves it again.
     let ran = on.try_run(&update("/root/broken.tar.gz").each_ref().map(String::as_str)).exits(1);
     assert!(ran.stderr.contains("`systemctl --system restart attache-hub` failed"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("is back."), "{}", ran.stderr);
+    assert!(ran.stderr.contains("was restored."), "{}", ran.stderr);
     let (state, third) = on.hub();
     assert!(state == "active" && third != second, "{state} {third:?}");
     assert_eq!(on.run(&["attache", "--version"]), concat!("attache ", env!("CARGO_PKG_VERSION"), "\n"));

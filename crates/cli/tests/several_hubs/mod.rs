@@ -87,7 +87,8 @@ fn a_hub_that_does_not_belong_to_the_others_is_refused() {
     assert!(open.contains("every user of this machine has access to") && open.contains("chmod o="), "{open}");
     let elsewhere = refused(&home, &[("--artifacts-folder", &path("artifacts"))]);
     assert!(
-        elsewhere.contains("isn't where the other nodes") && elsewhere.contains("--artifacts s3://"),
+        elsewhere.contains("the other nodes of this hub don't keep their artifacts in")
+            && elsewhere.contains("--artifacts s3://"),
         "{elsewhere}"
     );
     let mut other_place = vec!["hub", "--listen", "127.0.0.1:0"];
@@ -101,10 +102,10 @@ fn a_hub_that_does_not_belong_to_the_others_is_refused() {
         with_keys.set(name, value);
     }
     let bucket = with_keys.attache(&other_place).exits(1).stderr;
-    assert!(bucket.contains("s3://bucket/hub isn't where the other nodes"), "{bucket}");
+    assert!(bucket.contains("don't keep their artifacts in s3://bucket/hub"), "{bucket}");
     other_place.drain(at..at + 2);
     let own = home.attache(&other_place).exits(1).stderr;
-    assert!(own.contains("isn't where the other nodes"), "{own}");
+    assert!(own.contains("the other nodes of this hub don't keep their artifacts in"), "{own}");
     let alone = home.attache(&["hub", "--listen", "127.0.0.1:0", "--database-url", &cluster.url]).exits(1).stderr;
     assert!(alone.contains("another hub serves this database"), "{alone}");
     // The folder of another hub has other keys.
@@ -120,6 +121,6 @@ fn a_hub_that_does_not_belong_to_the_others_is_refused() {
     all[at + 1] = "http://other.example.org";
     home.ready("hub", &all).0.tells("don't have the same --public-url");
     let no_server = home.attache(&["hub", "--cluster-key-file", &path("other")]).exits(2).stderr;
-    assert!(no_server.contains("--cluster-key-file is for a hub on PostgreSQL"), "{no_server}");
+    assert!(no_server.contains("--cluster-key-file requires a hub on PostgreSQL"), "{no_server}");
     assert_eq!(cluster.nodes[0].call("GET", "/readyz", None).status, 200);
 }

@@ -99,7 +99,7 @@ texts! {
     notify_detail_note: "You can approve from a notification only if it shows everything that you approve. You can always deny." zh "只有通知完整显示了要批准的内容时，才能直接在通知中批准；拒绝则始终可以。";
     notify_turn_on: "Turn on notifications" zh "开启通知";
     notify_denied: "This browser blocks notifications from this site. Allow them in its settings, then try again." zh "浏览器已阻止本站通知。请在浏览器设置中允许后重试。";
-    notify_unsupported: "This browser can’t receive notifications here. They need HTTPS with a trusted certificate and scripts; on an iPhone or iPad, first add the console to the Home Screen." zh "此浏览器无法在这里接收通知。通知需要可信证书的 HTTPS 并启用脚本；在 iPhone 或 iPad 上，请先将控制台添加到主屏幕。";
+    notify_unsupported: "This browser can’t receive notifications here. They require HTTPS with a trusted certificate, and JavaScript; on an iPhone or iPad, first add the console to the Home Screen." zh "此浏览器无法在这里接收通知。通知需要可信证书的 HTTPS 并启用脚本；在 iPhone 或 iPad 上，请先将控制台添加到主屏幕。";
     notify_failed: "The browser’s push service refused. Try again later." zh "浏览器的推送服务拒绝了请求，请稍后重试。";
     notify_targets: "Devices and chats" zh "设备和聊天";
     notify_none: "Notifications are off." zh "尚未开启通知。";
@@ -261,14 +261,14 @@ texts! {
     // delegations
     delegations: "Delegations" zh "委派";
     delegations_caption: "Delegations, newest first" zh "委派，最新的在前";
-    delegations_summary(n): "{n} live on this page." zh "本页 {n} 个进行中。";
+    delegations_summary(n): "{n} active on this page." zh "本页 {n} 个进行中。";
     delegations_empty: "No delegations yet" zh "还没有委派";
     delegations_empty_text: "A delegation shares a folder on one machine with an agent on another. Start one with attache delegate DIR --to URL." zh "委派将一台机器上的文件夹共享给另一台机器上的智能体。运行 attache delegate DIR --to URL 即可发起。";
     lent_to: "Delegated to" zh "委派给";
     lent_changes: "Changed files" zh "更改的文件";
     lease: "Lease" zh "租约";
-    lease_left: "Lease left" zh "租约剩余";
-    lease_used(percent): "Used: {percent} %" zh "已用：{percent}%";
+    lease_left: "Time left" zh "租约剩余";
+    lease_used(percent): "Used: {percent}%" zh "已用：{percent}%";
     lease_ends{at}: "expires {at}" zh "到期：{at}";
     route{device, peer}: "from {device} to {peer}" zh "从 {device} 到 {peer}";
     mode_ro: "read-only" zh "只读";

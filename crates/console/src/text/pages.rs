@@ -24,7 +24,7 @@ texts! {
     shortcuts: "Keyboard shortcuts" zh "键盘快捷键";
     shortcuts_on: "On" zh "开启";
     shortcuts_off: "Off" zh "关闭";
-    shortcuts_note: "Single keys such as J, K and D. Turn them off if you dictate, or use other software that types for you." zh "J、K、D 等单键快捷键。如果你使用语音输入或其他代为打字的软件，请将其关闭。";
+    shortcuts_note: "Single keys such as J, K and D. Turn them off if you dictate or use other software that types for you." zh "J、K、D 等单键快捷键。如果你使用语音输入或其他代为打字的软件，请将其关闭。";
     docs: "Docs" zh "文档";
     docs_agents: "For agents: llms.txt" zh "供智能体阅读：llms.txt";
     docs_console: "Console" zh "控制台";
@@ -39,8 +39,8 @@ texts! {
     theme_light: "Light" zh "浅色";
     theme_dark: "Dark" zh "深色";
     language_label: "Language" zh "语言";
-    language_auto: "As in the browser" zh "跟随浏览器";
-    language_note: "Kept in this browser. Other devices have their own." zh "保存在此浏览器中，其他设备需各自设置。";
+    language_auto: "Same as browser" zh "跟随浏览器";
+    language_note: "Saved in this browser only. Other devices have their own setting." zh "保存在此浏览器中，其他设备需各自设置。";
     live_on: "Live" zh "实时更新中";
     live_off: "Connection lost. Reconnecting…" zh "连接已断开，正在重连…";
     palette: "Go to" zh "跳转";
@@ -77,10 +77,10 @@ texts! {
     host: "Host" zh "智能体程序";
     host_shell: "Built-in shell" zh "内置 Shell";
     host_command: "Command" zh "命令";
-    host_custom: "Custom Agent" zh "自定义智能体";
+    host_custom: "Custom agent" zh "自定义智能体";
     host_acp: "ACP agent" zh "ACP 智能体";
     host_asks_nobody(host): "{host} (never asks)" zh "{host}（不请求审批）";
-    host_asks_partly(host): "{host} (runs commands unasked)" zh "{host}（运行命令不请求审批）";
+    host_asks_partly(host): "{host} (runs commands without asking)" zh "{host}（运行命令不请求审批）";
     address: "Address" zh "地址";
     not_allowed: "Your role doesn’t allow this" zh "你的角色没有此权限";
     not_allowed_text: "Ask an owner or admin of this hub." zh "请联系此 Hub 的所有者或管理员。";
@@ -129,8 +129,8 @@ texts! {
     filter_text: "text" zh "文本";
     filter_caller: "called by" zh "调用方";
     filter_since: "since" zh "时间";
-    filter_cost: "cost from" zh "费用不低于";
-    filter_cost_label: "Cost from (USD)" zh "费用不低于（美元）";
+    filter_cost: "minimum cost" zh "费用不低于";
+    filter_cost_label: "Minimum cost (USD)" zh "费用不低于（美元）";
     view_save: "Save view" zh "保存视图";
     view_name: "Name of the view" zh "视图名称";
     view_note: "Only you see it. A view with the same name is replaced." zh "仅你可见。同名视图会被替换。";
@@ -153,7 +153,7 @@ texts! {
     selected_one: "1 selected:" zh "已选 1 项：";
     selected_many[n]: "{n} selected:" zh "已选 {n} 项：";
     cancel_selected: "Cancel" zh "取消";
-    cancel_selected_note: "Queued and running runs among them end now. Runs that have ended stay as they are." zh "其中排队中和运行中的会立即结束，已结束的保持不变。";
+    cancel_selected_note: "Those that are queued or running end now. Runs that have already ended stay as they are." zh "其中排队中和运行中的会立即结束，已结束的保持不变。";
     cancel_selected_do: "Cancel selected runs" zh "取消所选运行";
     rerun_selected: "Run again" zh "重新运行";
     said_cancelled: "The selected runs were cancelled." zh "所选运行已取消。";
@@ -291,14 +291,14 @@ texts! {
     fact_attempt: "Attempt" zh "尝试";
     fact_attempt_of(n, max): "{n} of {max}" zh "第 {n} 次，共 {max} 次";
     permission_mode: "Permissions" zh "权限";
-    mode_default: "As set for the agent" zh "按智能体设置";
+    mode_default: "Agent’s setting" zh "按智能体设置";
     mode_plan: "Plan first" zh "先计划";
     mode_ask: "Ask for everything" zh "全部询问";
     mode_edits: "Accept edits" zh "接受编辑";
     mode_walled: "Accept everything in the sandbox" zh "接受沙箱内的一切操作";
     fact_timeout: "Time limit" zh "时间限制";
     fact_expires: "Expires" zh "过期时间";
-    fact_deferred: "Goes on" zh "继续时间";
+    fact_deferred: "Resumes" zh "继续时间";
     fact_continues: "Continues" zh "承接自";
     fact_on_limit: "At a usage limit" zh "达到用量上限时";
     on_limit_wait: "Wait until it resets" zh "等待重置后继续";
@@ -492,7 +492,7 @@ texts! {
     wants_in_on{run, device, who}: "in {run} on {device}, called by {who}" zh "运行：{run}，设备：{device}，调用方：{who}";
     deny_because: "Deny and tell the agent why" zh "拒绝并告知智能体原因";
     because_not_needed: "Not needed" zh "不需要";
-    because_not_needed_text: "This isn’t needed for the task. Go on without it." zh "完成任务不需要这样做。请跳过它继续。";
+    because_not_needed_text: "This isn’t needed for the task. Continue without it." zh "完成任务不需要这样做。请跳过它继续。";
     because_too_broad: "Too broad" zh "范围太大";
     because_too_broad_text: "This goes too far. Ask for something narrower." zh "这超出了必要的范围。请申请更小的范围。";
     because_other_way: "Find another way" zh "换个方式";
@@ -525,7 +525,7 @@ texts! {
     else_halts{at}: "Denied {at} if unanswered; the run then fails." zh "若 {at} 前无人答复，将拒绝该请求，运行随之失败。";
     else_continues{at}: "Denied {at} if unanswered; the agent then continues without it." zh "若 {at} 前无人答复，将拒绝该请求，智能体会跳过它继续。";
     else_waits: "No time limit: the run waits until someone answers." zh "不限时：运行会一直等到有人答复。";
-    bound_to{hash}: "Covers exactly what’s shown ({hash}). Any change asks again." zh "仅适用于此处显示的内容（{hash}），如有变化会再次请求。";
+    bound_to{hash}: "Covers exactly what’s shown ({hash}). If anything changes, you’re asked again." zh "仅适用于此处显示的内容（{hash}），如有变化会再次请求。";
     deny: "Deny" zh "拒绝";
     allow_once: "Allow once" zh "允许一次";
     allow_run: "Allow for this run" zh "本次运行内允许";
@@ -569,7 +569,7 @@ texts! {
     verdict_allowed{scope, who}: "Allowed {scope} by {who}" zh "{who} 已允许（{scope}）";
     verdict_denied{scope, who}: "Denied {scope} by {who}" zh "{who} 已拒绝（{scope}）";
     verdict_granted: "Allowed by a standing decision" zh "按已记住的决定允许";
-    verdict_trusted: "Allowed by the agent's settings" zh "按智能体设置自动允许";
+    verdict_trusted: "Allowed by the agent’s settings" zh "按智能体设置自动允许";
     verdict_barred: "Denied by a standing decision" zh "按已记住的决定拒绝";
     verdict_expired: "Unanswered: denied, and the run failed" zh "无人答复：已拒绝，运行失败";
     verdict_expired_on: "Unanswered: denied, and the run continued" zh "无人答复：已拒绝，运行继续";
@@ -604,7 +604,7 @@ texts! {
     conversations_empty: "No conversations yet" zh "还没有对话";
     conversations_empty_text: "Every run starts one. Ask a follow-up to continue it." zh "每次运行都会开启一个对话，继续追问即可延续它。";
     conversations_none: "No matching conversations" zh "没有符合条件的对话";
-    conversations_none_text: "Search for another word of the task, or for the name of an agent." zh "请换个任务中的词，或搜索智能体的名称。";
+    conversations_none_text: "Search for another word from the task, or for the name of an agent." zh "请换个任务中的词，或搜索智能体的名称。";
     conversations_search: "Search conversations" zh "搜索对话";
     conversations_caption: "Conversations, most recent first" zh "对话，最近的在前";
     sessions_terminal: "Started in a terminal" zh "从终端开始的会话";
@@ -612,7 +612,7 @@ texts! {
     session_continue: "Continue here" zh "在这里继续";
     session_continue_this(title): "Continue here: {title}" zh "在这里继续：{title}";
     session_begin: "Your next message continues the session from the terminal." zh "你的下一条消息将接着终端中的会话继续。";
-    session_hand_back: "Go on in the terminal" zh "回到终端继续";
+    session_hand_back: "Continue in the terminal" zh "回到终端继续";
     session_hand_back_note: "On the agent’s device, once it has answered:" zh "待智能体回答后，在其所在设备上运行：";
     earlier_messages: "Earlier messages" zh "更早的消息";
     latest_messages: "Latest messages" zh "最新的消息";
@@ -744,7 +744,7 @@ texts! {
     refused_served_elsewhere: "Another hub serves the database now, so this one stored nothing." zh "数据库现由另一个 Hub 提供服务，此 Hub 未保存任何内容。";
     refused_served_elsewhere_do: "Use the hub that serves the database now, or stop it; this one then takes over again." zh "请使用正在提供服务的 Hub，或将其停止，之后由此 Hub 接管。";
     refused_unknown: "The store could not confirm the change." zh "存储无法确认此更改。";
-    refused_unknown_do: "The hub can’t tell whether the change was stored. Look before you repeat it." zh "Hub 无法判断更改是否已保存。重复操作前请先检查。";
+    refused_unknown_do: "The hub can’t tell whether the change was stored. Check before you try again." zh "Hub 无法判断更改是否已保存。重复操作前请先检查。";
     refused_overloaded: "The hub is overloaded." zh "Hub 负载过高。";
     refused_overloaded_do: "Try again in a second." zh "请稍后重试。";
     refused_draining: "The hub is shutting down." zh "Hub 正在关闭。";

@@ -152,11 +152,11 @@ async fn a_conversation_goes_on_with_the_permissions_of_its_latest_turn() {
         assert_eq!(modes.matches("<option").count(), 5, "{modes}");
         between(&modes, " selected>", "<").to_owned()
     };
-    assert_eq!(chosen().await, "As set for the agent");
+    assert_eq!(chosen().await, "Agent’s setting");
     let agent = world.hub.account(&world.owner, "builder").await.unwrap().agent_id.to_string();
     let reply = |mode| [("agent", &*agent), ("text", "Rename them"), ("conversation", &*id), ("mode", mode)];
     assert_eq!(visitor.post("/runs", &reply("ask")).await.status, StatusCode::SEE_OTHER);
-    assert_eq!(chosen().await, "As set for the agent", "the agent asks anyway");
+    assert_eq!(chosen().await, "Agent’s setting", "the agent asks anyway");
     let approvals = ApprovalPolicy { mode: Some(PermissionMode::AcceptEdits), ..ApprovalPolicy::default() };
     let update = AccountRequest { approvals: Some(approvals), ..AccountRequest::default() };
     world.hub.update_account(&world.owner, "builder", update).await.unwrap();

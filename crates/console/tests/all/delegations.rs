@@ -64,7 +64,7 @@ async fn a_delegation_is_listed_shown_and_ended() {
     for role in Role::ALL {
         let visitor = world.signed_in(role).await;
         let list = visitor.get("/delegations").await.body;
-        assert!(list.contains(&format!("href=\"{path}\"")) && list.contains("1 live on this page."), "{list}");
+        assert!(list.contains(&format!("href=\"{path}\"")) && list.contains("1 active on this page."), "{list}");
         assert!(list.contains("Running") && list.contains("3 files, +36 −15"), "{list}");
         assert!(list.contains("data-form=\"left\""), "the lease counts down: {list}");
         let page = visitor.get(&path).await.body;

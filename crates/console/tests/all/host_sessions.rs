@@ -57,7 +57,7 @@ async fn a_session_of_a_terminal_becomes_a_conversation_and_goes_back() {
     let claim = device.claim_whole().await;
     assert_eq!((claim.for_owner, claim.host_session.as_deref()), (true, Some("s-2")));
     let page = ada.get(&conversation).await.body;
-    assert!(!page.contains("Your next message continues") && page.contains("Go on in the terminal"), "{page}");
+    assert!(!page.contains("Your next message continues") && page.contains("Continue in the terminal"), "{page}");
 }
 
 #[tokio::test]

@@ -165,12 +165,12 @@ impl CompatConversation {
             }
             ExecutorError::Status { status: StatusCode::PAYLOAD_TOO_LARGE, text } => self.lost(
                 format!("the archive of the folder is too large for {}: {text}", self.terms.url),
-                "Share less with --include or --exclude, or have its owner raise the limit of bodies: \
+                "Share less with --include or --exclude, or have its owner raise the body size limit: \
                  app.use(express.json({ limit: '200mb' })) before its router.",
             ),
             ExecutorError::Status { text, .. } | ExecutorError::Final(text) => self.lost(
                 format!("{}: {text}", self.terms.url),
-                "Check the URL: it is that of the executor's AWCP routes, and often ends in /awcp.",
+                "Check the URL: it must point to the executor's AWCP routes, and often ends in /awcp.",
             ),
         }
     }
@@ -204,7 +204,8 @@ impl CompatConversation {
         self.was_sent = true;
         let answer = self.client.post(written("INVITE", &self.id, &self.invite)).await?;
         let answer = answer.get().as_bytes();
-        let invalid = |error: String| ExecutorError::Final(format!("the answer to INVITE isn't one of AWCP: {error}"));
+        let invalid =
+            |error: String| ExecutorError::Final(format!("the answer to INVITE isn't an AWCP message: {error}"));
         let header: CompatHeader = read(answer).map_err(invalid)?;
         if header.delegation_id != self.id {
             return Err(invalid("it names another delegation".to_owned()));

@@ -121,7 +121,7 @@ impl ExecutorClient {
 
 fn json<T: DeserializeOwned>(reply: &EgressReply) -> Result<T, ExecutorError> {
     serde_json::from_slice(&reply.body)
-        .map_err(|error| ExecutorError::Final(format!("the answer isn't one of AWCP: {error}")))
+        .map_err(|error| ExecutorError::Final(format!("the answer isn't an AWCP message: {error}")))
 }
 
 fn refused(reply: &EgressReply) -> ExecutorError {

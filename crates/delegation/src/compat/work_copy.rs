@@ -89,7 +89,7 @@ impl WorkCopy {
         let mut notes = Vec::new();
         if !self.left_out.is_empty() {
             let named = named(&self.left_out);
-            notes.push(format!("An archive has no place for these, so they were not sent: {named}."));
+            notes.push(format!("An archive can't contain these, so they were not sent: {named}."));
         }
         match archive {
             _ if self.access_mode == AccessMode::Ro => {}

@@ -232,11 +232,11 @@ impl LeaseTask {
         let wanted = self.request.transport;
         let transport = TransportChoice::agree(wanted, &accept.remote_mount.transports);
         let transport = transport.ok_or_else(|| {
-            let wanted = wanted.map_or("any transport of ours", TransportChoice::as_str);
+            let wanted = wanted.map_or("any of our transports", TransportChoice::as_str);
             DelegationEnd::local_failure(DelegationFailure {
                 code: AwcpErrorCode::Declined,
                 message: format!("the remote can't mount folders with {wanted}"),
-                hint: "Delegate without --transport, or with the other one.".to_owned(),
+                hint: "Delegate without --transport, or with a different one.".to_owned(),
             })
         })?;
         service.agree(id, terms);

@@ -53,7 +53,7 @@ pub(super) fn all_done(service: &DelegatorService, session: DelegationSession) {
 /// Tells the owner, on the desktop, that changes are removed unless they are applied.
 pub(super) fn copy_expires(service: &DelegatorService, delegation: &Delegation, until: Timestamp) {
     if let Some(program) = service.0.options.desktop.clone() {
-        let text = format!("{}: its changes aren't applied, and are removed after {until}", delegation.description);
+        let text = format!("{}: its unapplied changes will be removed after {until}", delegation.description);
         service.0.tasks.spawn(show(program, "A copy will be removed", text));
     }
 }

@@ -335,7 +335,7 @@ impl DelegatorService {
                     self.note(
                         id,
                         "copy_expires",
-                        Some(&format!("{} changes aren't applied; removed after {until}", staged.unapplied)),
+                        Some(&format!("{} changes aren't applied and will be removed after {until}", staged.unapplied)),
                     );
                     notify::copy_expires(self, &delegation, until);
                     self.show(id, |shown| {

@@ -122,7 +122,7 @@ impl RemoteBlobs {
         }
         tracing::error!(bucket = %self.bucket(), "another hub has its artifacts here, so nothing is changed");
         Err(Error::new(Code::StorageFailed, "The hub's bucket has the artifacts of another hub.")
-            .hint("Start the hub with a prefix of its own (--artifacts s3://BUCKET/PREFIX)."))
+            .hint("Start the hub with its own prefix (--artifacts s3://BUCKET/PREFIX)."))
     }
 
     /// A name for a file that is received.
@@ -250,9 +250,9 @@ fn trim(root: &Path, limit: u64) -> io::Result<()> {
 fn refused(error: BucketError) -> Error {
     tracing::warn!(%error, "the object store failed");
     let (what, hint) = if error.is_passing() {
-        ("The hub's object store can't be reached.", "Try again later. If it stays, the hub's log says why.")
+        ("The hub's object store can't be reached.", "Try again later. If the problem persists, see the hub's log.")
     } else {
-        ("The hub's object store refused the request.", "The hub's log says why.")
+        ("The hub's object store refused the request.", "See the hub's log for the reason.")
     };
     Error::new(Code::StorageFailed, what).hint(hint)
 }

@@ -163,7 +163,10 @@ impl Handle {
             paths: Vec::new(),
             reason: Some(match step.reason {
                 ForwardingReason::NoApprovals => {
-                    format!("`{}` does not ask for approval before each step. It does what it is told.", step.agent)
+                    format!(
+                        "`{}` does not ask for approval before each step. It carries out whatever it is told.",
+                        step.agent
+                    )
                 }
                 ForwardingReason::PrivateAgent => {
                     format!(

@@ -103,7 +103,7 @@ impl Handle {
 }
 
 fn not_its_speaker() -> Error {
-    Error::forbidden("Only the person who started this run can say something to its agent.").hint(
+    Error::forbidden("Only the person who started this run can send its agent a comment.").hint(
         "It may work with all of their rights on their device. You can approve, deny or cancel without a comment.",
     )
 }

@@ -209,7 +209,7 @@ impl Handle {
         match account.runtime.map(declared).unwrap_or_default().iter().any(|uri| uri == awcp::EXTENSION) {
             true => Ok(()),
             false => Err(Error::invalid("task_type", "is for agents that accept folders, which this one does not")
-                .hint("Its owner can let it: `attache runtime start --collaborator`.")),
+                .hint("Its owner can allow it: `attache runtime start --collaborator`.")),
         }
     }
 

@@ -162,7 +162,7 @@ fn own_device<'a>(by: &Principal, account: &'a AccountRecord) -> Result<&'a Runt
     match &account.runtime {
         Some(device) if device.paired_by == Some(owner) => Ok(device),
         // Somebody else's terminal.
-        Some(_) => Err(Error::forbidden("Someone else paired the device of this agent, so its sessions are theirs.")
+        Some(_) => Err(Error::forbidden("Someone else paired this agent's device, so its sessions belong to them.")
             .hint("Pair your own device with the agent.")),
         None => Err(Error::not_found("device of this agent").hint("Pair one: `attache runtime pair`.")),
     }
@@ -174,7 +174,7 @@ fn is_of(user: Option<UserId>, by: &Principal) -> bool {
 
 fn not_in_person(account: &AccountRecord) -> Error {
     let message =
-        format!("Only the owner of `{}` in person can see and continue the sessions of its device.", account.name);
+        format!("Only the owner of `{}`, in person, can see and continue the sessions on its device.", account.name);
     Error::new(Code::Forbidden, message)
         .hint("Sign in as its owner, or use a key of theirs without scopes. Others start a new conversation.")
 }

@@ -45,8 +45,11 @@ impl Handle {
         let events = events(request)?;
         // Workers then stop reporting and finish.
         if !events.is_empty() && self.check_space(DiskUse::Record).is_err() {
-            return Err(Error::new(Code::LogFull, "The hub's disk is almost full, so it stores no progress of runs.")
-                .hint("`complete` and `fail` still work."));
+            return Err(Error::new(
+                Code::LogFull,
+                "The hub's disk is almost full, so it doesn't store the progress of runs.",
+            )
+            .hint("`complete` and `fail` still work."));
         }
         let lease = self.options().heartbeat_timeout;
         let progress = NewProgress { events, usage, report };

@@ -126,7 +126,7 @@ fn check_plans(target: &AccountRecord) -> Result<()> {
         false => {
             let message = format!("The agent `{}` can't be made to plan first.", target.name);
             Err(Error::new(Code::InvalidRequest, message)
-                .hint("Its device doesn't declare that it can. Claude Code can, with a current runtime."))
+                .hint("Its device doesn't declare support for it. Claude Code supports it with a current runtime."))
         }
     }
 }

@@ -18,7 +18,7 @@ impl Handle {
         request: &CreateRunRequest,
     ) -> Result<()> {
         if request.task_type.as_deref() == Some(awcp::TASK_TYPE) {
-            return Err(Error::invalid("worktree", "is not for delegations, which have a folder of their own"));
+            return Err(Error::invalid("worktree", "can't be used with delegations, which have their own folder"));
         }
         if !self.may_change(by, target).await {
             let message = format!("Only people who may change the agent `{}` can give a run a worktree.", target.name);

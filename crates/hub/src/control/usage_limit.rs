@@ -31,7 +31,7 @@ const MAX_WAIT: Duration = Duration::from_secs(8 * 24 * 60 * 60);
 const UNKNOWN_RESET: Duration = Duration::from_secs(30 * 60);
 /// Clocks differ, and so do the seconds that providers leave out.
 const MARGIN: Duration = Duration::from_secs(15);
-/// The member of a failure that names the run which goes on. Only the hub writes it.
+/// The member of a failure that names the run that continues the task. Only the hub writes it.
 pub(super) const CONTINUED_BY: &str = "continued_by";
 
 /// What an agent says of the limit.
@@ -203,7 +203,7 @@ fn what_is_left(budget: QuotaBudget, usage: Option<&Json>) -> QuotaBudget {
     }
 }
 
-/// The failure, with the run that goes on in its place.
+/// The failure, with the run that continues in its place.
 fn with_continuation(result: &Json, next: RunId) -> Result<Json> {
     let members = result.get().trim_end().strip_suffix('}').unwrap_or_default();
     Json::from_text(format!(r#"{members},"{CONTINUED_BY}":"{next}"}}"#)).map_err(|error| Error::internal(&error))

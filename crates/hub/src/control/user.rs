@@ -212,7 +212,7 @@ impl Handle {
                 Ok(())
             } else {
                 Err(Error::forbidden("This credential has fewer rights than its user, or someone else issued it, and a password would have all rights.")
-                    .hint("Use a key or session of your own, or ask someone with a higher role to set the password."))
+                    .hint("Use your own key or session, or ask someone with a higher role to set the password."))
             };
         };
         let Some(current) = &request.current_password else {

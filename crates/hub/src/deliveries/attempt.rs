@@ -198,7 +198,7 @@ fn judge(
     let retry = |retry_after: Option<Duration>| retry::after(options, hub.env(), number, retry_after);
     let (status, error, next, health) = match sent {
         Ok(reply) if service.is_some_and(|service| notifications::has_ended(service, reply.status)) => {
-            let why = "The browser no longer takes notifications.".to_owned();
+            let why = "The browser no longer accepts notifications.".to_owned();
             (Some(reply.status), Some(why), AttemptDecision::GiveUp, TargetHealth::Well)
         }
         Ok(reply) if let Some(why) = inner_refusal(service, &reply) => {
@@ -231,7 +231,9 @@ fn answered(
 ) -> (Option<u16>, Option<String>, AttemptDecision, TargetHealth) {
     let (why, next, health) = match status {
         200..=299 => return (Some(status), None, AttemptDecision::Delivered, TargetHealth::Well),
-        GONE => ("The target returned 410 and no longer wants this.", AttemptDecision::GiveUp, TargetHealth::Well),
+        GONE => {
+            ("The target returned 410: it no longer wants this delivery.", AttemptDecision::GiveUp, TargetHealth::Well)
+        }
         TOO_MANY => ("The target returned 429 (too many requests).", retry(), TargetHealth::Ill),
         300..=399 => {
             ("The target returned a redirect, which is not followed. Use the final URL.", retry(), TargetHealth::Well)

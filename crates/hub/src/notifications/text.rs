@@ -36,7 +36,7 @@ const ENGLISH: NotificationText = NotificationText {
     cancelled: |agent| format!("{agent} was stopped"),
     folder: |folder| format!("in {folder}"),
     test_title: "Notifications work",
-    test_body: "This is a test. You get approval requests and questions here.",
+    test_body: "This is a test. Approval requests and questions will arrive here.",
     approve: "Approve",
     deny: "Deny",
     open: "Open",

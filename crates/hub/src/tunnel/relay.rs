@@ -159,7 +159,7 @@ async fn relay(hub: &Handle, passage: &RelayedTunnel, host: WebSocket, remote: T
         }
     };
     let (code, reason) = match end {
-        RelayEnd::Left => (CLOSE_NORMAL, "the other end has left"),
+        RelayEnd::Left => (CLOSE_NORMAL, "the other end disconnected"),
         RelayEnd::TooMuch => (TOO_MUCH, "the tunnel has reached its byte limit"),
         RelayEnd::Cut => (CLOSE_POLICY, "the tunnel has ended"),
     };

@@ -82,7 +82,7 @@ async fn a_gone_target_is_given_up_and_can_be_resent(engine: Engine) {
     assert_eq!((&shown["next_attempt_at"], &shown["last_status"]), (&json!(null), &json!(410)));
     let run = delivery.replace("dlv_", "run_");
     let row = json!({"delivery_id": delivery, "task_run_id": run, "attempt": 1, "status": 410,
-        "error": "The target returned 410 and no longer wants this."});
+        "error": "The target returned 410: it no longer wants this delivery."});
     assert_eq!(world.audit("delivery.failed").await, [("system".to_owned(), row)]);
     let resent = resend(&world, &delivery).await;
     assert_eq!((&resent["state"], &resent["attempts"]), (&json!("pending"), &json!(1)));

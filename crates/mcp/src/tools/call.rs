@@ -106,7 +106,7 @@ fn waiting(agent: &str, call: &str, approval: &PendingApproval) -> String {
     let what = format!("A person must approve this before {agent} can continue{id}: {}", approval.what);
     let next = match approval.caller {
         CallerKind::User => format!(
-            "Next: tell your user what is waiting for approval. They can decide in the console under Approvals, or \
+            "Next: tell your user what is waiting for approval. They can decide in the console under Inbox, or \
              with `attache approvals`. Do not poll: call remote_agent with only call_id \"{call}\" after they tell you \
              that they have decided."
         ),

@@ -365,6 +365,7 @@ impl Default for ReservationRequest {
 impl QuotaMeasure {
     fn show(self, amount: u64) -> String {
         match self {
+            Self::Calls if amount == 1 => "1 call".to_owned(),
             Self::Calls | Self::Tokens => format!("{amount} {}", self.as_str()),
             Self::Cost => format!("${}", usd(amount)),
         }
@@ -407,7 +408,7 @@ impl fmt::Display for ExceededLimit {
             }
             Some(_) => write!(
                 f,
-                "The quota is {limit} per day, and {spent} are used. Wait until {}, or ask an owner to raise it.",
+                "The quota is {limit} per day: {spent} used. Wait until {}, or ask an owner to raise it.",
                 self.resets_at
             ),
         }

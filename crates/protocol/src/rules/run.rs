@@ -539,7 +539,7 @@ impl FailureCode {
             Self::RuntimeLost => "The device working on this run disconnected before it reported a result.",
             Self::TimedOut => "The run exceeded its timeout.",
             Self::Expired => "No device claimed the run before it expired.",
-            Self::PermissionDenied => "A permission request was not answered in time.",
+            Self::PermissionDenied => "An approval request was not answered in time.",
             Self::TaskFailed
             | Self::Rejected
             | Self::Refused

@@ -94,7 +94,7 @@ pub struct AccountRequest {
     /// What its runs do at a usage limit of its model account. Default: `fallback`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_limit: Option<OnLimit>,
-    /// Makes the account stand for an outside A2A agent, which is called instead of a device.
+    /// Makes the account represent an outside A2A agent, which is called instead of a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<PeerRequest>,
 }
@@ -113,7 +113,7 @@ pub struct PeerRequest {
     pub card_pin: Option<String>,
 }
 
-/// The outside A2A agent that an account stands for.
+/// The outside A2A agent that an account represents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PeerInfo {
     pub url: String,
@@ -170,7 +170,7 @@ pub struct Account {
     pub on_limit: OnLimit,
     /// The currently paired device, if any.
     pub runtime: Option<Runtime>,
-    /// Only for an account that stands for an outside A2A agent.
+    /// Only for an account that represents an outside A2A agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<PeerInfo>,
     pub created_at: Timestamp,

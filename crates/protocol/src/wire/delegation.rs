@@ -202,7 +202,7 @@ pub struct ChangedPath {
     pub added: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<u64>,
-    /// Someone else changed it too during the lease.
+    /// Someone else also changed it during the lease.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub also_changed_here: bool,
     /// The program that runs or obeys this file automatically. Check the file before you use that program here.
@@ -251,7 +251,7 @@ pub struct HunkSelection {
     pub path: String,
     /// In the order of the patch. The first one is 1.
     pub numbers: Vec<usize>,
-    /// That of the [`FilePatch`] that the person saw. If the patch is another one by now, nothing is discarded.
+    /// That of the [`FilePatch`] that the person saw. If the patch has changed since, nothing is discarded.
     pub fingerprint: String,
 }
 
@@ -401,7 +401,7 @@ pub struct AcceptRequest {
 #[serde(deny_unknown_fields)]
 pub struct AcceptedFile {
     pub path: String,
-    /// That of the [`ReviewFile`] that the person saw. If it is another one by now, nothing is accepted.
+    /// That of the [`ReviewFile`] that the person saw. If it has changed since, nothing is accepted.
     pub state: String,
 }
 
@@ -443,7 +443,7 @@ pub enum ApplyChoice {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApplyResult {
     pub applied: Vec<String>,
-    /// Those among `applied` that were merged with a change made in the folder meanwhile.
+    /// Those among `applied` that were merged with a change made in the folder in the meantime.
     pub merged: Vec<String>,
     /// Conflicts that were decided for the version in the folder.
     pub discarded: Vec<String>,

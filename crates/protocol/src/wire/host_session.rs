@@ -29,7 +29,7 @@ pub struct HostSession {
     pub updated_at: Timestamp,
     /// The working folder on the device.
     pub folder: String,
-    /// The shell command that continues it in a terminal of the device.
+    /// The shell command that continues it in a terminal on the device.
     pub command: String,
     /// The conversation whose runs continue it. Absent for a session that was only used in a terminal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,7 +59,7 @@ pub struct ContinuedSession {
 }
 
 text_enum! {
-    /// In whose conversations a host continues its session from one run to the next.
+    /// Whose conversations continue a host's session from one run to the next.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub enum KeptSessions {
         /// In nobody's, and no session is reported to the hub.

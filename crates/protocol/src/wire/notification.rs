@@ -80,7 +80,7 @@ pub enum NotificationAddress {
         #[schema(value_type = String)]
         bot_token: Secret<String>,
         chat_id: i64,
-        /// Another server of the Bot API. Default: Telegram's own.
+        /// The Bot API server. Default: Telegram's own.
         #[serde(default)]
         api_url: Option<String>,
     },
@@ -108,7 +108,7 @@ pub struct WebPushKeys {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateNotificationTarget {
-    /// What its person calls it, for example the device's name.
+    /// Its display name, for example the device's name.
     pub name: String,
     pub address: NotificationAddress,
     #[serde(default)]

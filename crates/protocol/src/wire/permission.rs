@@ -180,7 +180,7 @@ pub struct ApprovalPolicy {
     /// Which steps need no approval by a person. `ask` unless set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<PermissionMode>,
-    /// Commands that need no approval either: words, of which `*` stands for any one, and as the last one for any number
+    /// Commands that need no approval either: words, where `*` matches any one word or, at the end, any number of them
     /// (`git diff *`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trusted_commands: Vec<String>,

@@ -67,7 +67,7 @@ impl Questionnaire {
             [only] if only.options.is_empty() => return blocks.concat(),
             [only] if only.multi_select => "Answer with numbers or names, separated by commas, or in your own words.",
             [_] => "Answer with a number or a name, or in your own words.",
-            _ => "Answer each question on a line of its own, with numbers or names, or in your own words.",
+            _ => "Answer each question on its own line, with numbers or names, or in your own words.",
         };
         format!("{}\n\n{how}", blocks.join("\n\n"))
     }
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(asked.answers(&parts("2\n\nbecause\n1")), [chosen(&["b"]), said("because"), chosen(&["x"])]);
         assert_eq!(asked.answers(&parts("a")), [chosen(&["a"]), QuestionAnswer::default(), QuestionAnswer::default()]);
         assert_eq!(asked.answers(&parts("a\nb\nc\nd"))[2], said("c\nd"));
-        let prompt = "Which?\n  1. a\n  2. b\n\nWhy?\n\nAnd?\n  1. x\n\nAnswer each question on a line of its own, with \
+        let prompt = "Which?\n  1. a\n  2. b\n\nWhy?\n\nAnd?\n  1. x\n\nAnswer each question on its own line, with \
                       numbers or names, or in your own words.";
         assert_eq!(asked.prompt(), prompt);
     }

@@ -191,7 +191,7 @@ pub struct Run {
     /// The permission mode that replaces the agent's, or `plan_first` if that was the agent's.
     #[serde(default)]
     pub permission_mode: Option<PermissionMode>,
-    /// Whether it works in a git worktree of its own, on a branch of its own, instead of in the agent's folder.
+    /// Whether it works in its own git worktree, on its own branch, instead of in the agent's folder.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub worktree: bool,
     /// The caller, as `kind:id`.
@@ -205,7 +205,7 @@ pub struct Run {
     pub lease_expires_at: Option<Timestamp>,
     /// When a pending run expires.
     pub expires_at: Option<Timestamp>,
-    /// When a pending run goes back to the queue, because the usage limit that it met resets then. Nobody can claim it before.
+    /// When a pending run goes back to the queue, because the usage limit that it reached resets then. Nobody can claim it before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deferred_until: Option<Timestamp>,
     /// The run that this one continues, because that one's agent had reached a usage limit.
@@ -269,10 +269,10 @@ pub struct ClaimedRun {
     /// The limits its caller required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Sandbox>,
-    /// `plan_first` if the agent must get its plan approved before it changes anything. Other modes are the hub's business.
+    /// `plan_first` if the agent must get its plan approved before it changes anything. Other modes concern only the hub.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permission_mode: Option<PermissionMode>,
-    /// Whether it works in a git worktree of its own, on a branch of its own, instead of in the agent's folder.
+    /// Whether it works in its own git worktree, on its own branch, instead of in the agent's folder.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub worktree: bool,
     /// Whether the agent's owner created it in person, not through an agent or another run.

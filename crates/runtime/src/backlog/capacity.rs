@@ -29,10 +29,10 @@ impl BacklogSize {
         let message = match self {
             Self { progress: 0, artifacts: 0 } => return None,
             Self { progress, artifacts: 0 } => format!(
-                "{progress} pieces of progress are missing here: the hub was away or too slow; the result is complete"
+                "{progress} progress updates are missing here: the hub was away or too slow; the result is complete"
             ),
             Self { progress, artifacts } => format!(
-                "{artifacts} artifacts and {progress} pieces of progress are missing here: the hub was away or too slow; \
+                "{artifacts} artifacts and {progress} progress updates are missing here: the hub was away or too slow; \
                  the result does not contain these artifacts"
             ),
         };

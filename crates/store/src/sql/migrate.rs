@@ -131,7 +131,7 @@ fn fill_server(
         if count(target, &table.name)? > 0 {
             return Err(Error::Unusable {
                 what: "the database on the server isn't empty".to_owned(),
-                hint: "Nothing was changed. Make a new one with: createdb --encoding=UTF8 --template=template0 NAME",
+                hint: "Nothing was changed. Create a new one with: createdb --encoding=UTF8 --template=template0 NAME",
             });
         }
     }

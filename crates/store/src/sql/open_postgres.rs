@@ -22,9 +22,10 @@ const MIGRATION_LOCK: i64 = 0x6174_7461_6368_6502;
 const HUB_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const HUB_LOCK_INTERVAL: Duration = Duration::from_millis(50);
 /// What to check when there is no connection.
-const CONNECT_HINT: &str = "Check that PostgreSQL runs, and host, port, user, password and database in the URL.";
-const NO_TLS_HINT: &str = "Turn on TLS at the server (ssl = on). If nobody else can read what passes the network in between, add sslmode=disable to the URL.";
-const MOVED_HINT: &str = "Start the hub on that file: leave out --database-url and ATTACHE_DATABASE_URL, and pass its folder with --data. To use this database although it lacks what was stored since, remove its table moved_database.";
+const CONNECT_HINT: &str =
+    "Check that PostgreSQL is running, and check the host, port, user, password and database in the URL.";
+const NO_TLS_HINT: &str = "Turn on TLS on the server (ssl = on). If nobody else can read the network in between, add sslmode=disable to the URL.";
+const MOVED_HINT: &str = "Start the hub on that file: leave out --database-url and ATTACHE_DATABASE_URL, and pass its folder with --data. To use this database anyway, without what was stored since, remove its table moved_database.";
 /// The schema of version [`FIRST_VERSION`].
 const SCHEMA: &str = include_str!("../../schema.postgres.sql");
 /// The version with which PostgreSQL began. Versions count the migrations of both databases.
@@ -95,7 +96,7 @@ fn check(connection: &PostgresConnection) -> Result<()> {
     if connection.text("show server_encoding")? != "UTF8" {
         return Err(Error::Unusable {
             what: "the database isn't in UTF-8".to_owned(),
-            hint: "Make one with: createdb --encoding=UTF8 --template=template0 NAME",
+            hint: "Create one with: createdb --encoding=UTF8 --template=template0 NAME",
         });
     }
     Ok(())

@@ -47,7 +47,7 @@ pub(super) fn refuse_lost_log(owner: &File, database: &Path) -> Result<()> {
     }
     let name = database.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Err(Error::Unusable {
-        what: format!("{name}-wal is gone, and the hub was not stopped properly: what it stored last may be lost"),
+        what: format!("{name}-wal is gone, and the hub was not stopped properly: the newest writes may be lost"),
         hint: "Put the file back beside the database, or restore a backup (docs/backup.md). To start with what is left, remove hub.db-owner.",
     })
 }

@@ -334,7 +334,7 @@ async fn nobody_answers_in_time_and_the_run_ends() {
         let failed = world.store.run(world.tenant, run).await.unwrap();
         assert_eq!(
             failed.result.unwrap().get(),
-            r#"{"error":"A permission request was not answered in time.","code":"permission_denied"}"#
+            r#"{"error":"An approval request was not answered in time.","code":"permission_denied"}"#
         );
     }
 }

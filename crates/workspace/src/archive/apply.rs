@@ -80,7 +80,7 @@ impl ArchiveChanges<'_> {
                 None => continue,
                 Some(here) if here == *sent => {}
                 Some(_) => {
-                    self.conflict(path, "the remote removed it, and it was changed here: it stays");
+                    self.conflict(path, "the remote removed it, but it was changed here: it stays");
                     continue;
                 }
             }

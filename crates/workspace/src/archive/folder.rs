@@ -114,7 +114,7 @@ pub fn unpack(
             continue;
         }
         if path == top {
-            return Err(ArchiveError::Entry { name: path.clone(), reason: "is a file in the place of a folder" });
+            return Err(ArchiveError::Entry { name: path.clone(), reason: "is a file in place of a folder" });
         }
         let staged = tree.stage_data(&archive.content(path)?)?;
         if let Some((above, _)) = path.rsplit_once('/') {

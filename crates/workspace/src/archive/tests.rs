@@ -160,7 +160,7 @@ fn only_files_and_folders_are_unpacked() {
     let below = archive(&[("workspace/x", "a file"), ("workspace/x/y", "below it")]);
     assert_eq!(refused(&below), "the archive is refused: `workspace/x/y` is below a file");
     let top = archive(&[("workspace", "a file")]);
-    assert_eq!(refused(&top), "the archive is refused: `workspace` is a file in the place of a folder");
+    assert_eq!(refused(&top), "the archive is refused: `workspace` is a file in place of a folder");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn bombs_are_not_unpacked() {
     // Says that it is small.
     let small = 1000_u32.to_le_bytes();
     let lying = patched(patched(honest, b"PK\x01\x02", 24, &small), b"PK\x03\x04", 22, &small);
-    assert_eq!(refused(&lying), "the archive is refused: `workspace/zeros` has data that don't match its size");
+    assert_eq!(refused(&lying), "the archive is refused: `workspace/zeros` has data that doesn't match its size");
     // Many that are not too large on their own.
     let mut writer = ZipWriter::new(ArchiveLimits::default());
     for number in 0..3 {
@@ -304,7 +304,7 @@ fn what_contradicts_itself_is_refused() {
         (both(6, &[1, 8]), "is encrypted"),
         (both(8, &[99, 0]), "is packed in an unknown way"),
         (both(14, &[0; 4]), "has a wrong checksum"),
-        (both(18, &[3, 0, 0, 0]), "has data that don't match its size"),
+        (both(18, &[3, 0, 0, 0]), "has data that doesn't match its size"),
         (both(22, &[0xff; 4]), "needs ZIP64"),
         (patched(good(), b"PK\x03\x04", 14, &[0; 4]), "has a header that contradicts the directory"),
         (patched(good(), b"PK\x03\x04", 30, b"W"), "has a header that contradicts the directory"),
@@ -438,7 +438,7 @@ fn edits_made_meanwhile_stay() {
     assert_eq!(
         applied.conflicts,
         [
-            "removed: the remote removed it, and it was changed here: it stays",
+            "removed: the remote removed it, but it was changed here: it stays",
             "both: it was also changed here: the remote's version is in both.remote-conflict",
             "link: something other than a file is here, which was not sent: it stays",
             "new: it was also changed here: the remote's version is in new.remote-conflict",

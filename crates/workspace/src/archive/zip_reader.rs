@@ -75,12 +75,12 @@ impl<'a> ZipArchive<'a> {
         let packed = &self.bytes[entry.start..entry.end];
         let size = usize::try_from(entry.size).map_err(|_| refuse("is too large"))?;
         let content = if entry.is_deflated {
-            decompress_to_vec_with_limit(packed, size).map_err(|_| refuse("has data that don't match its size"))?
+            decompress_to_vec_with_limit(packed, size).map_err(|_| refuse("has data that doesn't match its size"))?
         } else {
             packed.to_vec()
         };
         if content.len() != size {
-            return Err(refuse("has data that don't match its size"));
+            return Err(refuse("has data that doesn't match its size"));
         }
         if crc32(&content) != entry.checksum {
             return Err(refuse("has a wrong checksum"));
@@ -178,7 +178,7 @@ fn central_entry(
     let is_deflated = match method {
         DEFLATED => true,
         STORED if packed == size => false,
-        STORED => return Err(refuse("has data that don't match its size")),
+        STORED => return Err(refuse("has data that doesn't match its size")),
         _ => return Err(refuse("is packed in an unknown way")),
     };
     let (path, is_folder) = name.strip_suffix('/').map_or((name, false), |folder| (folder, true));

@@ -33,10 +33,10 @@ pub enum ExportRefusal {
     /// A file's connection broke. Found when the remote reconnects.
     #[error("the connection broke while the file was open for writing")]
     Interrupted,
-    #[error("somebody else has locked it")]
+    #[error("someone else has locked it")]
     Locked,
     /// The request was for another version of it.
-    #[error("it has changed meanwhile")]
+    #[error("it has changed in the meantime")]
     Changed,
     #[error("not supported here")]
     Unsupported,

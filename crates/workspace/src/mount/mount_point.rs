@@ -49,7 +49,7 @@ pub enum MountPointError {
     NotAFolder(PathBuf),
     #[error("{} belongs to another user, who could replace mounts below it", .0.display())]
     Foreign(PathBuf),
-    #[error("other users can write to {path}; use a folder of your own in mount_roots of policy.toml", path = .0.display())]
+    #[error("other users can write to {path}; use your own folder in mount_roots of policy.toml", path = .0.display())]
     Loose(PathBuf),
     #[error("no folder {}; create it, or fix `mount_roots` in policy.toml", .0.display())]
     Missing(PathBuf),

@@ -29,7 +29,7 @@ use crate::export::{
 const EDITED: &str = "it was edited on this machine after the remote changed it";
 const EDITED_INDEX: &str = "git on this machine has rewritten it since, which a `git status` is enough for; if you have staged nothing \
                             since, take the version before the lease";
-const OVERWRITTEN: &str = "it was edited on this machine meanwhile, and the remote overwrote that";
+const OVERWRITTEN: &str = "it was edited on this machine in the meantime, and the remote overwrote the edit";
 const MINE: &str = "it is as it was last edited on this machine";
 const UNKNOWN: &str = "the lease ended in the middle of a change, so it is unknown who changed it; see the diff";
 const SPOILED: &str = "the remote moved it, and it was edited on this machine under its new name";

@@ -46,10 +46,10 @@ class Untrusted(AttacheError):
 
 
 class InvalidReply(AttacheError):
-    """The answer isn't one of a hub."""
+    """The response doesn't come from a hub."""
 
     def __init__(self, address: str, reason: str) -> None:
-        hint = "Check that the address is that of an Attaché hub."
+        hint = "Check that this is the address of an Attaché hub."
         super().__init__(f"{address} doesn't answer like a hub: {reason}.", code="invalid_reply", hint=hint)
 
 
@@ -67,7 +67,7 @@ class HubError(AttacheError):
         )
         self.status = status
         self.remedy: str | None = detail.get("remedy")
-        """The hint as a stable word, for programs that say it in their own way."""
+        """The hint as a stable word, for programs that phrase it their own way."""
         self.body = body
         self.retry_after: float | None = None
         """Seconds, if the hub says when to try again."""

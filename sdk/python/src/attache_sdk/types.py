@@ -312,7 +312,7 @@ class Account(_AccountRequired, total=False):
     owner_id: UserId | None
     """Its owner. Null for an agent of the organisation."""
     peer: PeerInfo | None
-    """Only for an account that stands for an outside A2A agent."""
+    """Only for an account that represents an outside A2A agent."""
     run_timeout_ms: int | None
     """The default time limit of its runs. Null: the hub's default."""
     runtime: Runtime | None
@@ -345,7 +345,7 @@ class AccountRequest(TypedDict, total=False):
     """The owner, by name or id, or `''` for none. Only admins can set this. By default, the creator is the
     owner."""
     peer: PeerRequest | None
-    """Makes the account stand for an outside A2A agent, which is called instead of a device."""
+    """Makes the account represent an outside A2A agent, which is called instead of a device."""
     run_timeout_ms: int | None
     """The default time limit of its runs. 0 restores the hub's default."""
     skills: list[Skill] | None
@@ -378,8 +378,8 @@ class ApprovalPolicy(TypedDict, total=False):
     on_timeout: OnTimeout | None
     timeout_ms: int | None
     trusted_commands: list[str]
-    """Commands that need no approval either: words, of which `*` stands for any one, and as the last one for any
-    number (`git diff *`)."""
+    """Commands that need no approval either: words, where `*` matches any one word or, at the end, any number of
+    them (`git diff *`)."""
     webhook_url: str | None
     """Notified of every request of this agent that waits for a person. Query values are shown as `***`."""
 
@@ -593,7 +593,7 @@ class ChangedPath(_ChangedPathRequired, total=False):
     added: int | None
     """Lines, for text files."""
     also_changed_here: bool
-    """Someone else changed it too during the lease."""
+    """Someone else also changed it during the lease."""
     removed: int | None
     run_by: str | None
     """The program that runs or obeys this file automatically. Check the file before you use that program here."""
@@ -700,14 +700,14 @@ class ClaimedRun(_ClaimedRunRequired, total=False):
     """The hub's tools, with a token limited to this run's rights while this claim lasts. Must not be logged."""
     parent_task_run_id: RunId | None
     permission_mode: PermissionMode | None
-    """`plan_first` if the agent must get its plan approved before it changes anything. Other modes are the hub's
-    business."""
+    """`plan_first` if the agent must get its plan approved before it changes anything. Other modes concern only the
+    hub."""
     sandbox: Sandbox | None
     """The limits its caller required."""
     trace_id: str | None
     workspace_root: str | None
     worktree: bool
-    """Whether it works in a git worktree of its own, on a branch of its own, instead of in the agent's folder."""
+    """Whether it works in its own git worktree, on its own branch, instead of in the agent's folder."""
 
 
 class _CompleteRequestRequired(TypedDict):
@@ -829,7 +829,7 @@ class CreateKeyRequest(_CreateKeyRequestRequired, total=False):
 class _CreateNotificationTargetRequired(TypedDict):
     address: NotificationAddress
     name: str
-    """What its person calls it, for example the device's name."""
+    """Its display name, for example the device's name."""
 
 
 class CreateNotificationTarget(_CreateNotificationTargetRequired, total=False):
@@ -1180,7 +1180,7 @@ class HeartbeatResponse(_HeartbeatResponseRequired, total=False):
 
 class _HostSessionRequired(TypedDict):
     command: str
-    """The shell command that continues it in a terminal of the device."""
+    """The shell command that continues it in a terminal on the device."""
     folder: str
     """The working folder on the device."""
     session_id: str
@@ -1461,7 +1461,7 @@ class _PeerInfoRequired(TypedDict):
 
 
 class PeerInfo(_PeerInfoRequired, total=False):
-    """The outside A2A agent that an account stands for."""
+    """The outside A2A agent that an account represents."""
     binding: str | None
     """The binding of its trusted card: `JSONRPC`, `HTTP+JSON` or `GRPC`, and the A2A version."""
     card_pin: str | None
@@ -1713,8 +1713,8 @@ class Run(_RunRequired, total=False):
     continues: RunId | None
     """The run that this one continues, because that one's agent had reached a usage limit."""
     deferred_until: Timestamp | None
-    """When a pending run goes back to the queue, because the usage limit that it met resets then. Nobody can claim
-    it before."""
+    """When a pending run goes back to the queue, because the usage limit that it reached resets then. Nobody can
+    claim it before."""
     ended_at: Timestamp | None
     expires_at: Timestamp | None
     """When a pending run expires."""
@@ -1740,7 +1740,7 @@ class Run(_RunRequired, total=False):
     waits_for: PendingQuestion | None
     """What it waits for. Only when reading a single run, not in lists."""
     worktree: bool
-    """Whether it works in a git worktree of its own, on a branch of its own, instead of in the agent's folder."""
+    """Whether it works in its own git worktree, on its own branch, instead of in the agent's folder."""
 
 
 class RunConflict(TypedDict):

@@ -296,7 +296,7 @@ impl AcpConversation {
             }
             // Some agents end the turn themselves after a denial.
             "cancelled" if self.turn.was_denied() => TurnVerdict::Done { text: None },
-            "cancelled" => failed("it cancelled its turn on its own"),
+            "cancelled" => failed("it cancelled its own turn"),
             other => TurnVerdict::Unreadable { message: format!("its turn ended with `{other}`") },
         }
     }

@@ -207,7 +207,7 @@ impl ClaudeRateLimit {
         if self.status != "allowed_warning" {
             return None;
         }
-        let used = self.utilization.map(|part| format!("{:.0} % of ", part * 100.0)).unwrap_or_default();
+        let used = self.utilization.map(|part| format!("{:.0}% of ", part * 100.0)).unwrap_or_default();
         let which = self.rate_limit_type.as_deref().unwrap_or("usage").replace('_', " ");
         let until = self.resets_at().map(|at| format!("; it resets at {at}")).unwrap_or_default();
         Some(format!("{used}the account's {which} limit is used{until}"))

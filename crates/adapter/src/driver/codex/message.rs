@@ -281,7 +281,7 @@ impl CodexRateLimits {
     /// A warning before the limit is reached.
     pub(super) fn warning(&self) -> Option<String> {
         let used = self.windows().map(|window| window.used_percent).fold(0.0, f64::max);
-        (95.0..100.0).contains(&used).then(|| format!("{used:.0} % of the account's usage limit is used"))
+        (95.0..100.0).contains(&used).then(|| format!("{used:.0}% of the account's usage limit is used"))
     }
 }
 

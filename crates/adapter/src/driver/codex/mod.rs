@@ -138,7 +138,7 @@ fn earlier_session(
     let kept = |id: &str| CodexDialect::kept_sessions(&job.environment, folder, SessionChoice::Only(id));
     match memory::earlier(setup, job, kept)? {
         Some(EarlierSession { id, is_chosen: true }) if !limits.own.is_empty() => {
-            let why = "a run with limits works in a session of its own on this device";
+            let why = "a run with limits uses a separate session on this device";
             Err(TaskReply::failed("refused", memory::lost(setup, &id, why)))
         }
         earlier => Ok(earlier.filter(|_| limits.own.is_empty())),

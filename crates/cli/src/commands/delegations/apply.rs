@@ -28,7 +28,7 @@ pub(super) struct ApplyArgs {
     /// Apply only these paths, relative to the folder
     paths: Vec<String>,
     /// For conflicts with your own changes: `mine` keeps your version and discards the agent's, `theirs` takes the agent's
-    /// and keeps yours with the originals. [default: ask on a terminal, otherwise skip the file]
+    /// and keeps yours with the originals. [default: ask in a terminal, otherwise skip the file]
     #[arg(long, value_name = "VERSION", value_parser = ["mine", "theirs"])]
     take: Option<String>,
     /// Only show what would be applied, and the conflicts

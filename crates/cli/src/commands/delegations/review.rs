@@ -212,7 +212,7 @@ fn list(context: &CommandContext, id: DelegationId, mut files: Vec<ReviewFile>) 
     }
     context.output.table(&table)?;
     context.output.say(format_args!(
-        "Accept or discard them: attache delegations review {id} --accept PATH… --discard PATH…, or run it on a terminal."
+        "Accept or discard them: attache delegations review {id} --accept PATH… --discard PATH…, or run it in a terminal."
     ));
     Ok(())
 }

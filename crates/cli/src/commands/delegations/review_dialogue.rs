@@ -43,7 +43,7 @@ const FILE_HELP: &str = "  a, accept   keep the change, and don't ask about it a
   h, hunks    decide on each hunk (text files with several)
   s, skip     decide later (default)
   A, all      accept this change and all that follow, unseen
-  q, quit     stop; what was decided so far is done";
+  q, quit     stop; what you decided so far is carried out";
 const HUNK_HELP: &str = "  a, accept   keep this hunk
   d, discard  put back the lines from before the lease
   s, skip     decide later: the hunk stays, the file isn't accepted (default)

@@ -56,22 +56,23 @@ pub(super) struct Args {
     /// Certificate pin, if the hub uses a self-signed certificate; saved in the profile [default: $ATTACHE_PIN]
     #[arg(long, value_name = "sha256:…")]
     pin: Option<KeyPin>,
-    /// Executor for tasks: a host such as `claude_cli` or `codex`, or `custom`, `command`, `shell` [default: shell, or what
-    /// this device had for the same agent]
+    /// Executor for tasks: a host such as `claude_cli` or `codex`, or `custom`, `command`, `shell` [default: shell, or
+    /// the one this device last used for the same agent]
     #[arg(long, value_name = "TYPE")]
     local_executor_type: Option<String>,
     /// Path of the host's program if it's not the one in PATH; for `custom` and `command`, the program with its
     /// arguments
     #[arg(long, value_name = "REF")]
     local_executor_ref: Option<String>,
-    /// In whose conversations the host keeps its session from one task to the next, and whether you can continue sessions
-    /// of this device's terminal: yours, everyone's (without a value), or none [default: own]
+    /// Whose conversations continue the host's session from one task to the next: yours,
+    /// everyone's (without a value), or none; with `off`, you also can't continue this device's
+    /// terminal sessions [default: own]
     #[arg(long, value_name = KeptSessions::CHOICES, value_parser = hosts::kept_sessions, num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     keep_sessions: Option<KeptSessions>,
     /// Workspace folder of the agent
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
-    /// Start folder of tasks, if it's not the workspace
+    /// Folder in which tasks start, if it's not the workspace
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
     /// File with instructions to send with every task

@@ -21,7 +21,7 @@ use crate::{
   attache runtime set --api-base https://hub.example.org       the hub has moved
   attache runtime set --pin sha256:…                           the hub has a new self-signed certificate
   attache runtime set --device-name workbench --profile agt_…/rtm_…
-  attache runtime set --sandbox all                            your own runs, too, see only their folder
+  attache runtime set --sandbox all                            your own runs also see only their folder
 
 Restart a running runtime to apply the changes.")]
 pub(super) struct Args {
@@ -37,12 +37,14 @@ pub(super) struct Args {
     /// Folder in which tasks start
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// Whose runs see only their folder although they ask for no limits: nobody's, everyone's but yours, or all;
-    /// where this machine's walls hold (`attache sandbox`) [default: others]
+    /// Whose runs see only their folder even if they ask for no limits, where this machine's
+    /// walls hold (`attache sandbox`): nobody's, everyone's but yours, or everyone's [default:
+    /// others]
     #[arg(long, value_name = WalledRuns::CHOICES, value_parser = walls::walled_runs)]
     sandbox: Option<WalledRuns>,
-    /// In whose conversations the host keeps its session from one task to the next, and whether you can continue sessions
-    /// of this device's terminal: yours, everyone's, or none [default: own]
+    /// Whose conversations continue the host's session from one task to the next: yours,
+    /// everyone's, or none; with `off`, you also can't continue this device's terminal sessions
+    /// [default: own]
     #[arg(long, value_name = KeptSessions::CHOICES, value_parser = hosts::kept_sessions)]
     keep_sessions: Option<KeptSessions>,
     /// Pairing to change [default: the active one]

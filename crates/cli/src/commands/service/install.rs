@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-/// Install a service and start it; repeat it to change the service
+/// Install and start a service; run it again to change the service
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache service install
@@ -142,7 +142,7 @@ fn describe(context: &CommandContext, args: &Args) -> Result<ServiceSpec, Comman
     let account = match scope {
         ServiceScope::User if args.run_as.is_some() => {
             return Err(CommandFailure::usage("--run-as needs --system")
-                .hint("A service of a user runs as that user. Run the command as them, or add --system."));
+                .hint("A user service runs as its user. Run the command as that user, or add --system."));
         }
         ServiceScope::User => ServiceAccount::Own,
         ServiceScope::System => system_account(role, manager, args.run_as.clone())?,
@@ -168,7 +168,7 @@ fn system_account(
         return Ok(ServiceAccount::Dynamic);
     }
     let Some(user) = user.or_else(config::invoking_user) else {
-        return Err(CommandFailure::usage("a user for this service is missing")
+        return Err(CommandFailure::usage("this service needs a user")
             .hint("Pass the person it works for: --run-as USER. Or install it as that person, with --user."));
     };
     let known = Command::new(attache_os::program::path("id")).args(["-u", "--", &user]).output();
@@ -186,7 +186,7 @@ fn check_program(spec: &ServiceSpec) -> Result<(), CommandFailure> {
     if spec.account == ServiceAccount::Dynamic && is_hidden {
         let program = spec.program.display();
         return Err(CommandFailure::failed(format!("a system service can't start {program}")).hint(format!(
-            "It doesn't see people's folders. Copy the program first: sudo install {program} /usr/local/bin/attache, and \
+            "It can't see people's folders. Copy the program first: sudo install {program} /usr/local/bin/attache, and \
              run that one."
         )));
     }

@@ -88,7 +88,7 @@ impl ServiceManager {
         match (self, scope) {
             (Self::Systemd, ServiceScope::System) if !Path::new("/run/systemd/system").is_dir() => {
                 Err(CommandFailure::failed("systemd isn't running on this machine").hint(format!(
-                    "Run `{foreground}` under the service manager that is, or write the unit without starting it: --no-start."
+                    "Run `{foreground}` under this machine's service manager, or write the unit without starting it: --no-start."
                 )))
             }
             (Self::Systemd, ServiceScope::User) => {
@@ -96,7 +96,7 @@ impl ServiceManager {
                 if asked.is_ok_and(|output| output.status.success()) {
                     return Ok(());
                 }
-                Err(CommandFailure::failed("no systemd of this user is running").hint(format!(
+                Err(CommandFailure::failed("systemd isn't running for this user").hint(format!(
                     "Sign in as this user (not with su or sudo), install it for the system with --system, run `{foreground}` \
                      by hand, or write the unit without starting it: --no-start."
                 )))

@@ -31,7 +31,7 @@ use crate::{
 /// Run the hub or the runtime as a service (systemd, launchd)
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  attache service install                                   a hub of yours, started at login
+  attache service install                                   your own hub, started at login
   sudo attache service install --system -- --listen 0.0.0.0:7800 --tls-self-signed
   attache service install --runtime                         stay connected with this device's pairing
   attache service install --runtime --dry-run               print the unit and change nothing
@@ -60,7 +60,7 @@ enum ServiceCommand {
         #[arg(long)]
         force: bool,
     },
-    /// Show the installed services and whether they run
+    /// Show the installed services and whether they are running
     #[command(after_help = "Examples:
   attache service status
   attache service status --hub --json")]

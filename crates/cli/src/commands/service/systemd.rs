@@ -71,7 +71,7 @@ pub(super) fn render(spec: &ServiceSpec) -> String {
 
 /// What the kernel filters without privileges, for servers.
 const FILTERS: &[&str] = &[
-    "# What a server of HTTP doesn't need.",
+    "# What an HTTP server doesn't need.",
     "NoNewPrivileges=yes",
     "SystemCallArchitectures=native",
     "SystemCallFilter=@system-service",
@@ -113,7 +113,7 @@ const PRIVILEGED: &[&str] = &[
 /// For a runtime, which starts the agents of its user.
 const AGENT_STARTER: &[&str] = &[
     "# A runtime starts the agents of its user, and they do whatever that user can: build, mount delegated folders",
-    "# (fusermount3 is setuid), and run inside namespaces of their own (bubblewrap). So there is no NoNewPrivileges, no",
+    "# (fusermount3 is setuid), and run inside their own namespaces (bubblewrap). So there is no NoNewPrivileges, no",
     "# filter that implies it, no umask of ours and no view of the file system. `attache runtime set --sandbox` confines runs.",
     "LimitCORE=0",
     "# An agent that takes too much memory is killed alone.",
@@ -199,7 +199,7 @@ StateDirectory=attache
 StateDirectoryMode=0700
 Environment=A2A_HOME=%S/attache AWCP_HOME=%S/attache/awcp
 
-# What a server of HTTP doesn't need.
+# What an HTTP server doesn't need.
 NoNewPrivileges=yes
 ";
         let text = render(&hub);

@@ -23,14 +23,14 @@ pub(super) async fn version(program: &Path) -> Result<String, String> {
     let mut command = Command::new(program);
     command.arg("--version").stdin(Stdio::null()).kill_on_drop(true);
     let output = match tokio::time::timeout(VERSION_TIMEOUT, command.output()).await {
-        Err(_) => return Err("it doesn't say its version".to_owned()),
+        Err(_) => return Err("it doesn't report its version".to_owned()),
         Ok(Err(error)) => return Err(format!("it doesn't start: {error}")),
         Ok(Ok(output)) => output,
     };
     let text = String::from_utf8_lossy(&output.stdout);
     match text.trim().strip_prefix("attache ") {
         Some(version) if output.status.success() => Ok(version.to_owned()),
-        _ => Err(format!("it doesn't say its version{}", end_of(&output))),
+        _ => Err(format!("it doesn't report its version{}", end_of(&output))),
     }
 }
 
@@ -88,7 +88,7 @@ async fn stop(mut child: Child) -> Result<(), String> {
         Ok(Ok(status)) if status.success() => Ok(()),
         Ok(Ok(status)) => Err(format!("its hub ended with {status}")),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("its hub doesn't stop".to_owned()),
+        Err(_) => Err("its hub didn't stop".to_owned()),
     }
 }
 

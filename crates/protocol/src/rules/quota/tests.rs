@@ -122,8 +122,7 @@ fn the_first_excess_call_learns_when_to_retry() {
     assert_eq!(reserve(&lines, ReservationRequest::default(), NOON), Err(exceeded));
     assert_eq!(
         exceeded.to_string(),
-        "The quota is 1 calls per day, and 1 calls are used. Wait until 1970-04-12T00:00:00.000Z, or ask an owner to raise \
-         it."
+        "The quota is 1 call per day: 1 call used. Wait until 1970-04-12T00:00:00.000Z, or ask an owner to raise it."
     );
     let tomorrow = reserve(&lines, ReservationRequest::default(), UtcDay(101).begins_at()).unwrap();
     let held = spend(1, 0, 0);

@@ -106,7 +106,7 @@ pub enum Error {
     NoRepository(PathBuf),
     #[error("{} has no commit yet", .0.display())]
     Unborn(PathBuf),
-    #[error("{}: a worktree can't be kept inside of the repository", .0.display())]
+    #[error("{}: a worktree can't be kept inside the repository", .0.display())]
     Inside(PathBuf),
     #[error("repositories whose refs are stored as reftable are not supported")]
     Reftable,
@@ -114,14 +114,14 @@ pub enum Error {
     Elsewhere(PathBuf),
     #[error("its git repository has objects of another one ({})", .0.display())]
     Borrowed(PathBuf),
-    #[error("the git repository of {} isn't there any more; put it back where it was", .0.display())]
+    #[error("the git repository of {} is gone; put it back where it was", .0.display())]
     Gone(PathBuf),
     #[error("{} isn't a plain file or folder of its own", .0.display())]
     Replaced(PathBuf),
     #[error("{0} is still working in its worktree; wait until it ends, or cancel it")]
     Working(RunId),
     /// It could put a link in the way of git.
-    #[error("another run inside walls works in {}; try again when it has ended, or give it a worktree, too", .0.display())]
+    #[error("another run inside walls is working in {}; try again when it has ended, or give this run a worktree", .0.display())]
     Busy(PathBuf),
     #[error("there is no worktree of {0}")]
     Absent(RunId),

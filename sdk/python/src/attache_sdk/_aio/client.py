@@ -292,7 +292,7 @@ class AsyncA2AClient:
         until: str | None = None,
         this_channel_only: bool | None = None,
     ) -> PermissionRequest:
-        """Approves or denies. A request is decided once: AlreadyDecided says who was first."""
+        """Approves or denies. A request can only be decided once: AlreadyDecided says who was first."""
         body = given(
             approved=approved,
             scope=scope,

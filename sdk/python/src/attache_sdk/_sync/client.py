@@ -293,7 +293,7 @@ class A2AClient:
         until: str | None = None,
         this_channel_only: bool | None = None,
     ) -> PermissionRequest:
-        """Approves or denies. A request is decided once: AlreadyDecided says who was first."""
+        """Approves or denies. A request can only be decided once: AlreadyDecided says who was first."""
         body = given(
             approved=approved,
             scope=scope,

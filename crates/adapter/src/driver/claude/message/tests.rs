@@ -95,7 +95,7 @@ fn unknown_messages_are_skipped_and_broken_ones_are_errors() {
     let line = r#"{"type":"rate_limit_event","rate_limit_info":{"status":"allowed_warning","resetsAt":1800000000,"rateLimitType":"five_hour","utilization":0.95}}"#;
     assert_eq!(
         limit.warning().as_deref(),
-        Some("95 % of the account's five hour limit is used; it resets at 2027-01-15T08:00:00.000Z")
+        Some("95% of the account's five hour limit is used; it resets at 2027-01-15T08:00:00.000Z")
     );
     assert_eq!(said(line), ClaudeMessage::Limit(limit));
     assert_eq!(said(r#"{"subtype":"status","type":"system"}"#), ClaudeMessage::Other);
