@@ -35,7 +35,7 @@ Work:
   approvals      Review and decide approval requests from agents
   conversations  List, start, read and delete conversations
   artifacts      List, download and upload artifacts
-  worktrees      Show, commit, apply and discard what runs changed in worktrees of their own
+  worktrees      Show, commit, apply and discard what runs changed in their own worktrees
 
 Folders:
   delegate       Delegate a folder to an agent on another machine

@@ -90,10 +90,10 @@ enum ChatCommand {
     Telegram {
         /// What to call it
         name: String,
-        /// The chat that the bot writes to; negative for groups
+        /// ID of the chat that the bot writes to; negative for groups
         #[arg(long, value_name = "ID", allow_negative_numbers = true)]
         chat_id: i64,
-        /// Another server of the Bot API [default: Telegram's own]
+        /// Bot API server to use [default: Telegram's own]
         #[arg(long, value_name = "URL")]
         api_url: Option<String>,
         #[command(flatten)]
@@ -103,7 +103,7 @@ enum ChatCommand {
     Feishu {
         /// What to call it
         name: String,
-        /// The bot checks signatures: also ask for its signing secret
+        /// The bot requires signatures: also prompt for its signing secret
         #[arg(long)]
         signed: bool,
         #[command(flatten)]

@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// Show, commit, apply and discard what runs changed in worktrees of their own
+/// Show, commit, apply and discard what runs changed in their own worktrees
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache ask builder \"…\" --worktree       a run that works in a worktree of its own, on the branch attache/run_…

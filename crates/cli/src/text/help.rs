@@ -218,7 +218,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("Copy a hub's database to PostgreSQL, or back to a file", "将 Hub 的数据库复制到 PostgreSQL，或复制回文件"),
     ("Measure this build on this machine", "在本机测量此版本的性能"),
     (
-        "Show, commit, apply and discard what runs changed in worktrees of their own",
+        "Show, commit, apply and discard what runs changed in their own worktrees",
         "查看、提交、应用或丢弃运行在其独立工作树中所做的更改",
     ),
     ("List the worktrees on this device (default)", "列出本设备上的工作树（默认）"),

@@ -1,7 +1,7 @@
 //! The list of conversations, those with the newest runs first.
 
 use askama::Template;
-use attache_hub::control::{PageRequest, RunQuery};
+use attache_hub::control::RunQuery;
 use attache_protocol::{Code, ConversationId, RunId, wire::run::Run};
 use axum::extract::Query;
 use serde::Deserialize;

@@ -165,13 +165,17 @@ impl Handle {
             keep_first(&mut messages, limit);
             cursor = listed.next;
             if cursor.is_none() || seen >= MAX_RUNS {
-                return self.complete(by, messages).await;
+                return self.whole_messages(by, messages).await;
             }
         }
     }
 
     /// The same messages as they are in whole runs.
-    async fn complete(&self, by: &Principal, messages: Vec<ConversationMessage>) -> Result<Vec<ConversationMessage>> {
+    async fn whole_messages(
+        &self,
+        by: &Principal,
+        messages: Vec<ConversationMessage>,
+    ) -> Result<Vec<ConversationMessage>> {
         let mut whole: HashMap<RunId, Vec<ConversationMessage>> = HashMap::new();
         let mut complete = Vec::with_capacity(messages.len());
         for message in messages {
