@@ -11,7 +11,7 @@ use super::{
     convert::{part, unknown_handle},
     link::Patience,
     shared::{FsShared, FsState, PendingRead},
-    tree::Origin,
+    tree::{Invalidation, Origin},
 };
 use crate::fs_wire::{FsReply, FsRequest, MAX_DATA};
 
@@ -36,7 +36,13 @@ impl FsShared {
             state,
             |id| FsRequest::Read { id, handle, offset, length }.write(),
             Box::new(move |done| match done {
-                Ok(answer) => reply.data(&answer.data),
+                Ok(answer) => {
+                    reply.data(&answer.data);
+                    if this.lock().files.get(&handle).is_some_and(|file| file.is_other) {
+                        // The program gets what has the path now. The kernel must not keep it for the file from before.
+                        this.invalidate(vec![Invalidation::Content(ino)]);
+                    }
+                }
                 Err(errno) => {
                     let failure = this.lock().files.get(&handle).and_then(|file| file.failure);
                     reply.error(failure.unwrap_or_else(|| unknown_handle(errno)));
@@ -62,21 +68,29 @@ impl FsShared {
                 let waiting = state.fetches.remove(&ino).unwrap_or_default();
                 let fetched = done.ok().and_then(|answer| {
                     let attributes = answer.entry.as_ref()?.attributes;
-                    shared.learn(ino, &answer, &mut state);
+                    let is_same = shared.learn(ino, &answer, &mut state);
                     let data: Arc<[u8]> = answer.data.into();
-                    state.tree.keep_content(ino, &attributes, Arc::clone(&data));
-                    Some(data)
+                    // Some of those who wait may have asked only after something was changed.
+                    let is_current = is_same && state.tree.keep_content(ino, &attributes, Arc::clone(&data));
+                    is_current.then_some(data)
                 });
                 drop(state);
                 for read in waiting {
                     match &fetched {
                         Some(data) => read.reply.data(part(data, read.offset, read.size)),
-                        // It has grown, or is gone: reading through a handle shows which.
+                        // It has changed, or is gone: reading through a handle shows which.
                         None => shared.read_at_host(shared.lock(), read),
                     }
                 }
             }),
         );
+    }
+
+    pub(super) fn recognise(&self, state: &mut FsState, ino: u64, answer: &FsReply) {
+        let Some(entry) = &answer.entry else { return };
+        let mut out = Vec::new();
+        state.tree.recognise(ino, &entry.attributes, &mut out);
+        self.invalidate(out);
     }
 
     /// Takes in a name that the host reported, and answers with it.

@@ -128,8 +128,12 @@ impl Filesystem for MountedFs {
             Box::new(move |done| match done {
                 Ok(answer) => {
                     let mut state = shared.lock();
-                    shared.learn(ino.0, &answer, &mut state);
-                    shared.reply_attr(&state, ino.0, reply);
+                    if shared.learn(ino.0, &answer, &mut state) || handle.is_some() {
+                        shared.reply_attr(&state, ino.0, reply);
+                    } else {
+                        // The kernel looks the path up again.
+                        reply.error(Errno::ESTALE);
+                    }
                 }
                 Err(errno) => reply.error(unknown_handle(errno)),
             }),
@@ -199,8 +203,11 @@ impl Filesystem for MountedFs {
                         if change.size.is_some() {
                             state.tree.drop_content(ino.0);
                         }
-                        shared.learn(ino.0, &answer, &mut state);
-                        shared.reply_attr(&state, ino.0, reply);
+                        if shared.learn(ino.0, &answer, &mut state) || handle.is_some() {
+                            shared.reply_attr(&state, ino.0, reply);
+                        } else {
+                            reply.error(Errno::ESTALE);
+                        }
                     }
                     Err(errno) => reply.error(unknown_handle_of(handle, errno)),
                 }),
@@ -270,11 +277,30 @@ impl Filesystem for MountedFs {
     }
 
     fn link(&self, _req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        or_lost!(self, reply);
+        let state = self.0.lock();
         // A removed file has no path. The host refuses the folder itself.
-        let from = self.0.lock().tree.path(ino.0).unwrap_or_default();
-        self.create_name((newparent, newname), None, reply, |id, to| {
-            FsRequest::HardLink { id, from: &from, to }.write()
-        });
+        let from = state.tree.path(ino.0).unwrap_or_default();
+        let to = match Self::path_of(&state, newparent, newname) {
+            Ok(path) => path,
+            Err(errno) => return reply.error(errno),
+        };
+        let (shared, name, at) = (Arc::clone(&self.0), newname.as_bytes().to_vec(), to.clone());
+        self.0.ask(
+            state,
+            |id| FsRequest::HardLink { id, from: &from, to: &at }.write(),
+            Box::new(move |done| match done {
+                Ok(answer) => {
+                    let mut state = shared.lock();
+                    state.lost.remove(&to);
+                    // A file that was created here, and whose answer was lost with a connection, must not become two.
+                    shared.recognise(&mut state, ino.0, &answer);
+                    drop(state);
+                    shared.reply_new_entry(newparent.0, &name, &answer, reply);
+                }
+                Err(errno) => reply.error(errno),
+            }),
+        );
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -317,6 +343,7 @@ impl Filesystem for MountedFs {
         {
             return self.0.rename_here(state, moved.0, moved.1, (from, to), reply);
         }
+        let (in_kernel, is_doubtful) = (state.tree.named(parent.0, name.as_bytes()), self.0.has_untold_names());
         let shared = Arc::clone(&self.0);
         let (name, newname, at) = (name.as_bytes().to_vec(), newname.as_bytes().to_vec(), to.clone());
         self.0.ask(
@@ -328,9 +355,13 @@ impl Filesystem for MountedFs {
                     let mut out = Vec::new();
                     let moved = ((parent.0, &name[..]), (newparent.0, &newname[..]));
                     state.tree.apply_rename(moved.0, moved.1, answer.stamp, &mut out);
-                    shared.invalidate(out);
                     state.lost.remove(&to);
-                    shared.learn_entry(&mut state, newparent.0, &newname, &answer);
+                    let now = shared.learn_entry(&mut state, newparent.0, &newname, &answer);
+                    if is_doubtful || (in_kernel.is_some() && in_kernel != now) {
+                        // Somebody on the host was in between: the kernel has moved another file than the host.
+                        out.push(Invalidation::Entry { folder: newparent.0, name: newname.clone() });
+                    }
+                    shared.invalidate(out);
                     let from = FsReply { folder: answer.from_folder, ..answer };
                     shared.learn_folder(&mut state, parent.0, &from);
                     reply.ok();
@@ -375,7 +406,12 @@ impl Filesystem for MountedFs {
                         if flags.truncate {
                             state.tree.drop_content(ino.0);
                         }
-                        shared.learn(ino.0, &answer, &mut state);
+                        if !shared.learn(ino.0, &answer, &mut state) {
+                            // Somebody on the host replaced it. The kernel looks the path up again.
+                            state.files.remove(&handle);
+                            shared.close_at_host(handle);
+                            return reply.error(Errno::ESTALE);
+                        }
                         let kept = if is_kept { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
                         reply.opened(FileHandle(handle), kept);
                     }

@@ -100,10 +100,10 @@ pub(crate) fn run(
     }
     config.n_threads = Some(THREADS);
     let session = fuser::spawn_mount(MountedFs(Arc::clone(&shared)), at, &config).map_err(failed)?;
-    let notifier = session.notifier();
+    let (notifier, telling) = (session.notifier(), Arc::clone(&shared));
     thread::Builder::new()
         .name("attache-fs-notify".to_owned())
-        .spawn(move || tell_kernel(&notifier, &invalidations))
+        .spawn(move || tell_kernel(&notifier, &invalidations, &telling))
         .map_err(failed)?;
     serve(&session, &shared, input, unmount);
     shared.link.close(FLUSH_TIMEOUT);
@@ -148,7 +148,7 @@ fn serve(
 }
 
 /// On a thread of its own: the kernel may wait for an answer of ours before it takes a notice.
-fn tell_kernel(notifier: &Notifier, notices: &mpsc::Receiver<KernelNotice>) {
+fn tell_kernel(notifier: &Notifier, notices: &mpsc::Receiver<KernelNotice>, shared: &FsShared) {
     for notice in notices {
         let invalidation = match notice {
             KernelNotice::Forget(invalidation) => invalidation,
@@ -163,6 +163,7 @@ fn tell_kernel(notifier: &Notifier, notices: &mpsc::Receiver<KernelNotice>) {
                 // It waits for programs that are reading the folder. Afterwards, none of them adds old names to what
                 // the kernel remembers of it.
                 let _ = notifier.inval_entry(INodeNo(folder), OsStr::from_bytes(&name));
+                shared.note_told_name();
                 notifier.inval_inode(INodeNo(folder), 0, 0)
             }
             Invalidation::Attributes(ino) => notifier.inval_inode(INodeNo(ino), -1, 0),

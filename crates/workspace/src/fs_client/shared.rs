@@ -2,7 +2,11 @@
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::AtomicBool, mpsc},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
+    },
     time::{Duration, Instant, SystemTime},
 };
 
@@ -13,7 +17,7 @@ use super::{
     journal::Journal,
     link::{EarlierFiles, Link, LinkUser, Patience, Then},
     locks::LockTable,
-    tree::{Invalidation, Lookup, Node, Origin, ROOT, Tree, UNWATCHED},
+    tree::{HostClock, Invalidation, Lookup, Node, ROOT, Tree, UNWATCHED},
 };
 use crate::{
     export::{ExportFilter, ExportPatterns, FileKind, FileTime},
@@ -27,6 +31,8 @@ pub(super) struct FsShared {
     is_ready: Condvar,
     pub(super) link: Link,
     kernel: mpsc::Sender<KernelNotice>,
+    /// How many names the kernel has still to forget.
+    untold_names: AtomicUsize,
     owner: (u32, u32),
     /// What every lease withholds. Whether such a name can be used is the host's decision.
     pub(super) shown: Option<ExportFilter>,
@@ -91,6 +97,8 @@ pub(super) struct OpenFile {
     pub(super) flags: FsOpenFlags,
     /// Open at the host too. A file that is only read needs that only if its content isn't here.
     pub(super) is_at_host: bool,
+    /// The host opened what had its path by then, and that was another file.
+    pub(super) is_other: bool,
     /// Bytes that the host hasn't confirmed.
     pub(super) unconfirmed: usize,
     /// Why an earlier write, or opening it at the host, failed.
@@ -147,6 +155,7 @@ impl FsShared {
             is_ready: Condvar::new(),
             link: Link::new(journal),
             kernel,
+            untold_names: AtomicUsize::new(0),
             owner,
             shown,
             has_locks,
@@ -178,8 +187,21 @@ impl FsShared {
     /// The kernel is told by another thread: it may hold a lock until one of our answers arrives.
     pub(super) fn invalidate(&self, out: Vec<Invalidation>) {
         for invalidation in out {
+            if matches!(invalidation, Invalidation::Entry { .. }) {
+                self.untold_names.fetch_add(1, Ordering::AcqRel);
+            }
             let _ = self.kernel.send(KernelNotice::Forget(invalidation));
         }
+    }
+
+    /// The kernel has forgotten a name.
+    pub(super) fn note_told_name(&self) {
+        self.untold_names.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether the kernel still has names that are known to be those of something else by now.
+    pub(super) fn has_untold_names(&self) -> bool {
+        self.untold_names.load(Ordering::Acquire) > 0
     }
 
     /// Runs once the kernel has forgotten what it was told to forget before.
@@ -290,13 +312,14 @@ impl FsShared {
         self.invalidate(out);
     }
 
-    /// Takes in what the host says about a file after a request of ours.
-    pub(super) fn learn(&self, ino: u64, reply: &FsReply, state: &mut FsState) {
-        let Some(entry) = &reply.entry else { return };
+    /// Takes in what the host says about a file after a request of ours. `false` if that is another file, which has its
+    /// path now.
+    pub(super) fn learn(&self, ino: u64, reply: &FsReply, state: &mut FsState) -> bool {
+        let Some(entry) = &reply.entry else { return true };
         let mut out = Vec::new();
-        state.tree.apply_attributes(ino, reply.stamp, entry.attributes, Origin::Own, &mut out);
-        state.tree.revalidate(ino, Instant::now());
+        let is_same = state.tree.apply_answer(ino, reply.stamp, entry.attributes, Instant::now(), &mut out);
         self.invalidate(out);
+        is_same
     }
 
     /// Before a file loses its name: whoever only read it here so far needs it open at the host from now on.
@@ -323,8 +346,13 @@ impl FsShared {
             |id| FsRequest::Open { id, handle, path, flags, mode: 0 }.write(),
             Box::new(move |done| {
                 let mut state = this.lock();
-                if let (Err(errno), Some(file)) = (done, state.files.get_mut(&handle)) {
-                    (file.is_at_host, file.failure) = (false, Some(errno));
+                match done {
+                    Ok(answer) => state.note_opened(handle, &answer),
+                    Err(errno) => {
+                        if let Some(file) = state.files.get_mut(&handle) {
+                            (file.is_at_host, file.failure) = (false, Some(errno));
+                        }
+                    }
                 }
             }),
         );
@@ -339,7 +367,7 @@ impl FsShared {
 impl LinkUser for Arc<FsShared> {
     fn on_connected(&self, files: EarlierFiles) {
         let mut state = self.lock();
-        state.tree.doubt_all();
+        state.tree.doubt_all(HostClock::New);
         if files == EarlierFiles::Open {
             return;
         }
@@ -365,7 +393,7 @@ impl LinkUser for Arc<FsShared> {
                 let out = state.tree.apply_change(&change, Instant::now());
                 self.invalidate(out);
             }
-            FsEvent::Reset => self.lock().tree.doubt_all(),
+            FsEvent::Reset => self.lock().tree.doubt_all(HostClock::Continued),
             FsEvent::TreeComplete => {
                 let state = self.lock();
                 let (out, folders) = (state.tree.still_doubted(), state.tree.doubted_with_free_names());
@@ -425,6 +453,14 @@ impl FsState {
             && (!at_host || self.files.values().filter(|file| file.is_at_host).count() < MAX_OPEN_AT_HOST)
     }
 
+    /// The host has opened a file by its path, and says which it is.
+    pub(super) fn note_opened(&mut self, handle: u64, answer: &FsReply) {
+        let (Some(file), Some(entry)) = (self.files.get_mut(&handle), &answer.entry) else { return };
+        // One that was created here has no number of the host's before it is recognised.
+        let is_known = self.tree.node(file.ino).is_some_and(|node| node.attributes.inode != 0);
+        file.is_other = is_known && self.tree.number(entry.attributes.inode) != file.ino;
+    }
+
     /// How long the kernel may keep a name, and the attributes that came with it.
     pub(super) fn ttls(&self, ino: u64) -> (Duration, Duration) {
         let kept = if self.tree.is_watched(ino) { KEPT } else { UNWATCHED };
@@ -457,6 +493,6 @@ impl FsState {
 
 impl OpenFile {
     pub(super) const fn new(ino: u64, flags: FsOpenFlags) -> Self {
-        Self { ino, flags, is_at_host: false, unconfirmed: 0, failure: None, flushes: Vec::new() }
+        Self { ino, flags, is_at_host: false, is_other: false, unconfirmed: 0, failure: None, flushes: Vec::new() }
     }
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::{
     listing_parts::ListingParts,
-    tree::{Invalidation, Lookup, ROOT, Tree, TreeFull},
+    tree::{Confirmation, HostClock, Invalidation, Lookup, ROOT, Tree, TreeFull},
 };
 use crate::{
     export::{FileKind, FileTime},
@@ -42,6 +42,26 @@ fn listing(path: &str, own: u64, stamp: u64, entries: &[(&str, FsEntry)]) -> FsL
 fn change(path: &str, own: u64, stamp: u64, name: &str, entry: Option<FsEntry>) -> FsTreeChange {
     let own = attributes(FileKind::Folder, own, 1);
     FsTreeChange { stamp, folder: path.as_bytes().to_vec(), own, name: name.as_bytes().to_vec(), entry }
+}
+
+fn confirmed(stamp: u64, before: Option<FsAttributes>, now: FsAttributes) -> Confirmation {
+    Confirmation { stamp, before, now: Some(now) }
+}
+
+/// Of the same size, so that only its times tell it from another.
+fn version(inode: u64, time: i64) -> FsAttributes {
+    let time = FileTime { seconds: time, nanos: 0 };
+    FsAttributes { modified: time, changed: time, ..attributes(FileKind::File, inode, 8) }
+}
+
+/// The kernel knows `a`, and its content is kept here.
+fn tree_with_file() -> Tree {
+    let mut tree = tree();
+    let entry = FsEntry { attributes: version(10, 1), target: None };
+    tree.apply_listing(&listing("", 99, 1, &[("a", entry)]), Instant::now()).unwrap();
+    tree.node_mut(10).unwrap().lookups = 1;
+    assert!(tree.keep_content(10, &version(10, 1), Arc::from(*b"content1")));
+    tree
 }
 
 /// A hostile host would fill the memory of the remote with them.
@@ -251,7 +271,7 @@ fn the_kernel_forgets_names_that_it_was_shown() {
     assert_eq!(tree.apply_change(&change("d", 20, 5, "x", Some(file(30, 1))), now), [entry(20, "x")]);
     // After an outage, the host doesn't list one of them again.
     assert!(tree.note_free(20));
-    tree.doubt_all();
+    tree.doubt_all(HostClock::New);
     tree.apply_listing(&listing("", 99, 1, &[("new", file(11, 1)), ("d", folder(20))]), now).unwrap();
     assert_eq!(tree.still_doubted(), [Invalidation::Content(20), entry(20, "x")]);
     assert_eq!(tree.doubted_with_free_names(), [20]);
@@ -313,7 +333,7 @@ fn after_an_outage_everything_is_doubted_until_it_is_listed_again() {
     let mut tree = tree();
     tree.apply_listing(&listing("", 99, 50, &[("a", file(10, 1)), ("d", folder(20))]), now).unwrap();
     tree.apply_listing(&listing("d", 20, 51, &[("x", file(30, 1))]), now).unwrap();
-    tree.doubt_all();
+    tree.doubt_all(HostClock::New);
     assert_eq!(tree.look_up(ROOT, b"a", now), Lookup::Unknown);
     // The host counts from the start again.
     tree.apply_listing(&listing("", 99, 1, &[("a", file(10, 2)), ("d", folder(20))]), now).unwrap();
@@ -344,7 +364,7 @@ fn an_unconfirmed_change_is_newer_than_every_report() {
     assert!(!tree.is_valid(ino, now), "its times are the host's");
     // The file is replaced on the host, and the report overtakes the reply.
     tree.apply_change(&change_of("new", 9, Some(file(12, 3))), now);
-    tree.confirm(ino, change, (7, Some(attributes(FileKind::File, 11, 2))), &mut out);
+    tree.confirm(ino, change, confirmed(7, None, attributes(FileKind::File, 11, 2)), &mut out);
     tree.confirm_name((ROOT, b"new"), change, 7, &mut out);
     tree.confirm_name((ROOT, b"old"), removal, 8, &mut out);
     assert_eq!(tree.look_up(ROOT, b"new", now), Lookup::Found(12));
@@ -369,7 +389,7 @@ fn an_answer_that_a_report_overtook_says_nothing_of_the_name() {
     let change = tree.begin_change();
     tree.rename_locally((ROOT, b"old"), (ROOT, b"new"), change, &mut out);
     tree.apply_change(&change_of("new", 10, Some(file(12, 1))), now);
-    tree.confirm(10, change, (11, Some(file(12, 1).attributes)), &mut out);
+    tree.confirm(10, change, confirmed(11, None, file(12, 1).attributes), &mut out);
     assert!(!tree.is_answer((ROOT, b"new"), &answer(&file(12, 1))));
     assert_eq!(tree.node(10).unwrap().attributes.inode, 10);
 }
@@ -386,7 +406,7 @@ fn what_was_created_here_keeps_its_number() {
     let mut out = Vec::new();
     let (ino, change) = made(&mut tree, ROOT, b"d", FileKind::Folder);
     tree.node_mut(ino).unwrap().lookups = 1;
-    tree.confirm(ino, change, (2, Some(attributes(FileKind::Folder, 20, 1))), &mut out);
+    tree.confirm(ino, change, confirmed(2, None, attributes(FileKind::Folder, 20, 1)), &mut out);
     tree.confirm_name((ROOT, b"d"), change, 2, &mut out);
     assert!(tree.is_valid(ino, now));
     assert_eq!(tree.node(ino).unwrap().attributes.inode, 20);
@@ -411,4 +431,183 @@ fn a_change_that_failed_is_asked_for_again() {
     assert_eq!(tree.look_up(ROOT, b"refused", now), Lookup::Unknown);
     tree.apply_listing(&listing("", 99, 2, &[]), now).unwrap();
     assert_eq!(tree.look_up(ROOT, b"refused", now), Lookup::Free);
+}
+
+/// The host's report about it says nothing new then, so nobody else would tell the kernel.
+#[test]
+fn an_answer_that_shows_what_the_host_wrote_drops_the_content() {
+    let now = Instant::now();
+    let mut tree = tree_with_file();
+    let mut out = Vec::new();
+    assert!(tree.apply_answer(10, 2, FsAttributes { mode: 0o600, ..version(10, 1) }, now, &mut out));
+    assert_eq!(out, [], "another mode is no other content");
+    assert!(tree.content(10, now).is_some());
+    assert!(tree.apply_answer(10, 3, version(10, 5), now, &mut out));
+    assert_eq!(out, [Invalidation::Content(10)]);
+    assert!(tree.content(10, now).is_none());
+    let entry = FsEntry { attributes: version(10, 5), target: None };
+    assert_eq!(tree.apply_change(&change_of("a", 4, Some(entry)), now), []);
+}
+
+/// Programs that copy files set their times.
+#[test]
+fn content_with_the_old_time_is_new() {
+    let now = Instant::now();
+    let mut tree = tree_with_file();
+    let entry =
+        FsEntry { attributes: FsAttributes { modified: version(10, 1).modified, ..version(10, 5) }, target: None };
+    assert_eq!(tree.apply_change(&change_of("a", 2, Some(entry)), now), [Invalidation::Content(10)]);
+    assert!(tree.content(10, now).is_none());
+}
+
+/// Only the host knows what was there before each of several writes that are under way.
+#[test]
+fn a_write_of_the_host_between_writes_from_here_is_noticed() {
+    for (disturbed, expected) in [(None, vec![]), (Some(0), vec![10]), (Some(1), vec![10]), (Some(2), vec![10])] {
+        let mut tree = tree_with_file();
+        let changes: Vec<u64> = (0..3)
+            .map(|_| {
+                let change = tree.begin_change();
+                tree.touch(10, change);
+                change
+            })
+            .collect();
+        let mut out = Vec::new();
+        for (at, change) in changes.into_iter().enumerate() {
+            let time = 10 * (i64::try_from(at).unwrap() + 1);
+            let before = match (disturbed == Some(at), at) {
+                (true, _) => version(10, time - 5),
+                (false, 0) => version(10, 1),
+                (false, _) => version(10, time - 10),
+            };
+            tree.confirm(10, change, confirmed(at as u64 + 2, Some(before), version(10, time)), &mut out);
+        }
+        let expected: Vec<Invalidation> = expected.into_iter().map(Invalidation::Content).collect();
+        assert_eq!(out, expected, "{disturbed:?}");
+        assert_eq!(tree.node(10).unwrap().attributes, version(10, 30));
+    }
+}
+
+/// The report about what the host wrote comes while another change is unconfirmed, and its answer says the same.
+#[test]
+fn a_new_mode_or_name_does_not_hide_what_the_host_wrote() {
+    let now = Instant::now();
+    let report = |tree: &mut Tree| {
+        let entry = FsEntry { attributes: version(10, 5), target: None };
+        assert_eq!(tree.apply_change(&change_of("a", 2, Some(entry)), now), []);
+    };
+    let mut tree = tree_with_file();
+    let change = tree.begin_change();
+    tree.touch(10, change);
+    report(&mut tree);
+    let mut out = Vec::new();
+    let mode = FsAttributes { mode: 0o600, changed: version(10, 6).changed, ..version(10, 5) };
+    tree.confirm(10, change, confirmed(3, Some(version(10, 5)), mode), &mut out);
+    assert_eq!(out, [Invalidation::Content(10)]);
+    assert!(tree.content(10, now).is_none());
+
+    let mut tree = tree_with_file();
+    let change = tree.begin_change();
+    tree.rename_locally((ROOT, b"a"), (ROOT, b"b"), change, &mut Vec::new());
+    report(&mut tree);
+    let mut out = Vec::new();
+    tree.confirm(10, change, confirmed(3, None, version(10, 5)), &mut out);
+    assert_eq!(out, [Invalidation::Content(10)]);
+}
+
+#[test]
+fn what_was_written_to_another_file_is_not_kept_for_this_one() {
+    let mut tree = tree_with_file();
+    let change = tree.begin_change();
+    tree.touch(10, change);
+    let mut out = Vec::new();
+    // It was opened by its path, which the host's user had given to another one.
+    tree.confirm(10, change, confirmed(2, Some(version(12, 1)), version(12, 2)), &mut out);
+    assert_eq!(out, [Invalidation::Content(10)]);
+}
+
+#[test]
+fn an_answer_about_another_file_with_the_path_is_not_taken_for_this_one() {
+    let now = Instant::now();
+    let mut tree = tree_with_file();
+    let mut out = Vec::new();
+    assert!(!tree.apply_answer(10, 2, version(12, 5), now, &mut out));
+    assert_eq!(tree.node(10).unwrap().attributes, version(10, 1));
+    assert_eq!(tree.look_up(ROOT, b"a", now), Lookup::Unknown, "the name is asked for");
+    // Somebody moved the file and put another in its place.
+    let entry = |inode, time| Some(FsEntry { attributes: version(inode, time), target: None });
+    tree.apply_change(&change_of("b", 1, entry(10, 1)), now);
+    tree.apply_change(&change_of("a", 2, entry(12, 5)), now);
+    assert_eq!((tree.named(ROOT, b"a"), tree.named(ROOT, b"b")), (Some(12), Some(10)));
+    assert_eq!(tree.node(10).unwrap().attributes, version(10, 1));
+}
+
+/// With two numbers, what is written to one of them wouldn't be seen in the other.
+#[test]
+fn a_file_whose_creation_was_answered_to_a_lost_connection_stays_one_file() {
+    let now = Instant::now();
+    let mut tree = tree();
+    tree.apply_listing(&listing("", 99, 1, &[]), now).unwrap();
+    let mut out = Vec::new();
+    let (ino, change) = made(&mut tree, ROOT, b"new", FileKind::File);
+    tree.node_mut(ino).unwrap().lookups = 1;
+    tree.doubt_all(HostClock::New);
+    tree.confirm(ino, change, Confirmation::default(), &mut out);
+    tree.confirm_name((ROOT, b"new"), change, 0, &mut out);
+    // A program asks for its attributes before the folder is listed again.
+    assert!(tree.apply_answer(ino, 1, attributes(FileKind::File, 11, 0), now, &mut out));
+    tree.apply_listing(&listing("", 99, 2, &[("new", file(11, 0))]), now).unwrap();
+    assert_eq!(tree.look_up(ROOT, b"new", now), Lookup::Found(ino));
+    assert!(tree.node(11).is_none());
+    assert_eq!(out, []);
+}
+
+/// Programs would be told that nothing is in it.
+#[test]
+fn a_folder_whose_creation_was_answered_to_a_lost_connection_is_listed() {
+    let now = Instant::now();
+    let mut tree = tree();
+    tree.apply_listing(&listing("", 99, 1, &[]), now).unwrap();
+    let mut out = Vec::new();
+    let (ino, change) = made(&mut tree, ROOT, b"d", FileKind::Folder);
+    tree.doubt_all(HostClock::New);
+    tree.confirm(ino, change, Confirmation::default(), &mut out);
+    tree.confirm_name((ROOT, b"d"), change, 0, &mut out);
+    tree.apply_listing(&listing("d", 20, 1, &[("x", file(30, 1))]), now).unwrap();
+    assert_eq!(tree.look_up(ino, b"x", now), Lookup::Found(30));
+}
+
+/// The host says that it has lost track, and what it said before is still on its way.
+#[test]
+fn an_older_report_stays_older_when_everything_is_doubted() {
+    let now = Instant::now();
+    let mut tree = tree();
+    tree.apply_listing(&listing("", 99, 1, &[("a", file(10, 0))]), now).unwrap();
+    tree.apply_change(&change_of("a", 5, Some(file(10, 503))), now);
+    tree.doubt_all(HostClock::Continued);
+    assert_eq!(tree.look_up(ROOT, b"a", now), Lookup::Unknown);
+    tree.apply_listing(&listing("", 99, 4, &[("a", file(10, 0))]), now).unwrap();
+    assert_eq!(tree.node(10).unwrap().attributes.size, 503);
+}
+
+/// A new one often has the number of the one before.
+#[test]
+fn the_kernel_forgets_the_target_of_a_link_that_was_made_again() {
+    let now = Instant::now();
+    let mut tree = tree();
+    let link = |target: &[u8]| FsEntry { attributes: attributes(FileKind::Link, 10, 3), target: Some(target.to_vec()) };
+    tree.apply_listing(&listing("", 99, 1, &[("l", link(b"one"))]), now).unwrap();
+    tree.node_mut(10).unwrap().lookups = 1;
+    assert_eq!(tree.apply_change(&change_of("l", 2, Some(link(b"two"))), now), [Invalidation::Content(10)]);
+    assert_eq!(tree.node(10).unwrap().target.as_deref(), Some(&b"two"[..]));
+}
+
+#[test]
+fn content_that_is_out_of_date_is_not_for_those_who_ask_now() {
+    let mut tree = tree_with_file();
+    let data = || Arc::<[u8]>::from(*b"content0");
+    assert!(!tree.keep_content(10, &version(10, 0), data()));
+    let change = tree.begin_change();
+    tree.touch(10, change);
+    assert!(!tree.keep_content(10, &version(10, 1), data()), "something is written to it meanwhile");
 }

@@ -4,8 +4,11 @@
 //! arrive in any order; the one with the greatest stamp counts. Changes of this mount that the host has not confirmed are
 //! newer than all of them (`local`).
 
+mod contents;
 mod limits;
 mod local;
+
+pub(super) use self::local::Confirmation;
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -15,7 +18,7 @@ use std::{
 
 use crate::{
     export::FileKind,
-    fs_wire::{FsAttributes, FsEntry, FsListing, FsReply, FsTreeChange, Stamp},
+    fs_wire::{FsAttributes, FsEntry, FsListing, FsReply, FsTreeChange, FsVersion, Stamp},
 };
 
 /// The kernel's number for the shared folder.
@@ -59,6 +62,9 @@ pub(super) struct Node {
     pub(super) generation: u64,
     /// The newest report that was ignored because of an unconfirmed change.
     missed: Option<Box<(Stamp, FsAttributes)>>,
+    /// While changes of it are unconfirmed: what the host had before the first of them, or after the last that it
+    /// confirmed. If the next one finds something else there, somebody on the host was in between.
+    basis: Option<Box<FsVersion>>,
 }
 
 #[derive(Debug, Default)]
@@ -93,6 +99,15 @@ pub(super) enum Origin {
     /// This mount: the kernel knows.
     Own,
     Host,
+}
+
+/// Whether stamps go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HostClock {
+    /// With another connection, the host counts from the start again.
+    New,
+    /// What was reported before is older than what follows, also if it arrives later.
+    Continued,
 }
 
 /// What the kernel has to forget.
@@ -133,7 +148,7 @@ impl Tree {
     }
 
     /// The number of a file here, from the host's.
-    fn number(&self, inode: u64) -> u64 {
+    pub(super) fn number(&self, inode: u64) -> u64 {
         match self.aliases.get(&inode) {
             Some(known) => *known,
             // The host may use the number of our root for something else.
@@ -239,10 +254,15 @@ impl Tree {
         entries.filter_map(|(name, (_, ino))| Some((Name::clone(name), (*ino)?))).collect()
     }
 
+    /// What has a name, as far as that is known.
+    pub(super) fn named(&self, folder: u64, name: &[u8]) -> Option<u64> {
+        self.nodes.get(&folder)?.folder.as_ref()?.entries.get(name)?.1
+    }
+
     /// Whether a name is known to be that of what the host found there, if it looked.
     pub(super) fn is_answer(&self, (folder, name): (u64, &[u8]), answer: &FsReply) -> bool {
         let Some(FsEntry { attributes, .. }) = &answer.entry else { return true };
-        let known = self.nodes.get(&folder).and_then(|node| node.folder.as_ref()?.entries.get(name)?.1);
+        let known = self.named(folder, name);
         known == Some(self.number(attributes.inode))
             && known.and_then(|ino| self.node(ino)).is_some_and(|node| node.attributes.kind == attributes.kind)
     }
@@ -252,10 +272,13 @@ impl Tree {
         self.nodes.get(&ino).and_then(|node| node.names.first()).map_or(ROOT, |(folder, _)| *folder)
     }
 
-    /// The content, if it is complete and current.
-    pub(super) fn content(&self, ino: u64, now: Instant) -> Option<Arc<[u8]>> {
-        let node = self.nodes.get(&ino)?;
-        node.content.clone().filter(|_| !node.is_pending() && (node.validity.holds(now) || node.names.is_empty()))
+    /// Whether a report is about this folder.
+    fn is_folder(&mut self, ino: u64, reported: &FsAttributes, out: &mut Vec<Invalidation>) -> bool {
+        // One that was made here, and whose answer was lost with a connection.
+        if self.nodes.get(&ino).is_some_and(|node| !node.is_pending()) {
+            self.recognise(ino, reported, out);
+        }
+        ino == ROOT || ino == self.number(reported.inode)
     }
 
     /// Takes in a folder, all parts of it. If that is more than can be kept, nothing is known about the folder.
@@ -270,7 +293,7 @@ impl Tree {
         }
         let Some(ino) = self.at(&listing.path) else { return Ok(out) };
         // The path may be that of another folder by now.
-        if ino != ROOT && ino != self.number(listing.own.inode) {
+        if !self.is_folder(ino, &listing.own, &mut out) {
             return Ok(out);
         }
         let validity = if listing.is_watched { Validity::Watched } else { Validity::Until(now + UNWATCHED) };
@@ -310,7 +333,7 @@ impl Tree {
     pub(super) fn apply_change(&mut self, change: &FsTreeChange, now: Instant) -> Vec<Invalidation> {
         let mut out = Vec::new();
         let Some(ino) = self.at(&change.folder) else { return out };
-        if ino != ROOT && ino != self.number(change.own.inode) {
+        if !self.is_folder(ino, &change.own, &mut out) {
             return out;
         }
         self.apply_attributes(ino, change.stamp, change.own, Origin::Host, &mut out);
@@ -346,7 +369,7 @@ impl Tree {
         let watched = known.is_some_and(|folder| folder.validity == Validity::Watched);
         let validity = if watched { Validity::Watched } else { Validity::Until(now + UNWATCHED) };
         self.put(folder, name, stamp, entry, validity, Origin::Own, out);
-        self.nodes.get(&folder)?.folder.as_ref()?.entries.get(name)?.1
+        self.named(folder, name)
     }
 
     /// A name that this mount removed or moved away.
@@ -362,10 +385,8 @@ impl Tree {
         stamp: Stamp,
         out: &mut Vec<Invalidation>,
     ) {
-        let moved = self.nodes.get(&from).and_then(|node| node.folder.as_ref()?.entries.get(name)?.1);
-        let Some(moved) = moved else { return };
-        let replaced = self.nodes.get(&to).and_then(|node| node.folder.as_ref()?.entries.get(new_name)?.1);
-        if replaced == Some(moved) {
+        let Some(moved) = self.named(from, name) else { return };
+        if self.named(to, new_name) == Some(moved) {
             // Two names of one file: the call did nothing.
             return;
         }
@@ -396,21 +417,53 @@ impl Tree {
             }
             return;
         }
+        self.recognise(ino, &attributes, out);
+        let Some(node) = self.nodes.get_mut(&ino) else { return };
         let before = node.attributes;
         node.attributes = attributes;
         node.stamp = stamp;
         if before == attributes {
             return;
         }
-        let is_same = before.is_same_content(&attributes);
-        if origin == Origin::Host && (node.lookups > 0 || ino == ROOT) {
-            let is_file = attributes.kind == FileKind::File;
-            out.push(if is_same || !is_file { Invalidation::Attributes(ino) } else { Invalidation::Content(ino) });
+        let is_same = match origin {
+            // Its times can be set back, but not that of its change.
+            Origin::Host => before.is_same_content(&attributes),
+            // A name more, or another mode, is no other content.
+            Origin::Own => (before.size, before.modified) == (attributes.size, attributes.modified),
+        };
+        if node.lookups > 0 || ino == ROOT {
+            match attributes.kind {
+                // The answer to a request of this mount may be the first that says what somebody on the host wrote.
+                FileKind::File | FileKind::Link if !is_same => out.push(Invalidation::Content(ino)),
+                _ if origin == Origin::Host => out.push(Invalidation::Attributes(ino)),
+                _ => {}
+            }
         }
-        // A link or a name more changes the time of change, but no content.
-        if !is_same && (before.size, before.modified) != (attributes.size, attributes.modified) {
+        if !is_same {
             self.drop_content(ino);
         }
+    }
+
+    /// What the host answered when it was asked about a file. `false` if its path has become that of another file: then
+    /// nothing is known about this one.
+    pub(super) fn apply_answer(
+        &mut self,
+        ino: u64,
+        stamp: Stamp,
+        attributes: FsAttributes,
+        now: Instant,
+        out: &mut Vec<Invalidation>,
+    ) -> bool {
+        self.recognise(ino, &attributes, out);
+        if ino != ROOT && self.number(attributes.inode) != ino {
+            if let Some(node) = self.nodes.get_mut(&ino) {
+                node.validity = Validity::Unknown;
+            }
+            return false;
+        }
+        self.apply_attributes(ino, stamp, attributes, Origin::Own, out);
+        self.revalidate(ino, now);
+        true
     }
 
     /// The attributes hold again, after the host was asked.
@@ -428,49 +481,24 @@ impl Tree {
         }
     }
 
-    pub(super) fn drop_content(&mut self, ino: u64) {
-        if let Some(content) = self.nodes.get_mut(&ino).and_then(|node| node.content.take()) {
-            self.content_bytes -= content.len();
-            self.contents.retain(|other| *other != ino);
-        }
-    }
-
-    /// Keeps the content of a file, if it belongs to the attributes that are known.
-    pub(super) fn keep_content(&mut self, ino: u64, attributes: &FsAttributes, data: Arc<[u8]>) {
-        let fits = data.len() as u64 == attributes.size && data.len() <= self.content_budget;
-        let Some(node) = self.nodes.get(&ino) else { return };
-        if !fits || !node.attributes.is_same_content(attributes) || node.is_pending() {
-            return;
-        }
-        self.drop_content(ino);
-        while self.content_bytes + data.len() > self.content_budget {
-            let Some(oldest) = self.contents.front().copied() else { break };
-            self.drop_content(oldest);
-        }
-        if let Some(node) = self.nodes.get_mut(&ino) {
-            self.content_bytes += data.len();
-            self.contents.push_back(ino);
-            node.content = Some(data);
-        }
-    }
-
-    /// Keeps pushed content.
-    pub(super) fn keep_pushed(&mut self, path: &[u8], attributes: &FsAttributes, data: Arc<[u8]>) {
-        if let Some(ino) = self.at(path).filter(|ino| *ino == self.number(attributes.inode)) {
-            self.keep_content(ino, attributes, data);
-        }
-    }
-
     /// Nothing that is known holds any more, until the host says it again. Unconfirmed changes still count.
-    pub(super) fn doubt_all(&mut self) {
+    pub(super) fn doubt_all(&mut self, clock: HostClock) {
+        let is_new = clock == HostClock::New;
         for node in self.nodes.values_mut() {
-            node.missed = None;
             if !node.is_pending() {
-                (node.validity, node.stamp) = (Validity::Unknown, 0);
+                node.validity = Validity::Unknown;
             }
-            node.named = 0;
             if let Some(folder) = &mut node.folder {
                 (folder.validity, folder.listed) = (Validity::Unknown, None);
+            }
+            if !is_new {
+                continue;
+            }
+            (node.missed, node.named) = (None, 0);
+            if !node.is_pending() {
+                node.stamp = 0;
+            }
+            if let Some(folder) = &mut node.folder {
                 folder.missed.clear();
                 for (stamp, _) in folder.entries.values_mut().filter(|(stamp, _)| !local::is_local(*stamp)) {
                     *stamp = 0;
@@ -583,6 +611,10 @@ impl Tree {
                     node.names.push((folder, Name::clone(&name)));
                 }
                 node.validity = validity;
+                if node.target.as_deref() != entry.target.as_deref() && node.lookups > 0 {
+                    // The kernel keeps targets. A new link can have the number of the one before.
+                    out.push(Invalidation::Content(ino));
+                }
                 self.set_target(ino, entry.target.as_deref());
                 self.apply_attributes(ino, stamp, entry.attributes, origin, out);
             }
@@ -699,6 +731,7 @@ impl Node {
             lookups: 0,
             generation,
             missed: None,
+            basis: None,
         }
     }
 

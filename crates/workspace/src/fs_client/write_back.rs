@@ -14,7 +14,7 @@ use super::{
     convert::unknown_handle,
     link::Patience,
     shared::{Acknowledgement, FsShared, FsState, OpenFile},
-    tree::{Invalidation, Lookup},
+    tree::{Confirmation, Invalidation, Lookup},
 };
 use crate::{
     export::{AttributeChange, FileKind, FileTime},
@@ -261,6 +261,10 @@ impl FsShared {
             Lookup::Free | Lookup::Unknown => 0,
         };
         state.tree.rename_locally((from, name), (to, new_name), change, &mut out);
+        if self.has_untold_names() {
+            // The kernel may have moved what had the name before somebody on the host replaced it.
+            out.push(Invalidation::Entry { folder: to, name: new_name.to_vec() });
+        }
         self.invalidate(out);
         // What was lost of the file is lost under its new name.
         if let Some(errno) = state.lost.remove(&from_path) {
@@ -277,7 +281,8 @@ impl FsShared {
                 if let Ok(answer) = answer
                     && from != to
                 {
-                    state.tree.confirm(from, change, (answer.stamp, answer.from_folder), out);
+                    let about = Confirmation { stamp: answer.stamp, before: None, now: answer.from_folder };
+                    state.tree.confirm(from, change, about, out);
                 }
                 state.confirm_names(&[(from, &name), (to, &new_name)], change, answer, out);
             },
@@ -351,8 +356,9 @@ impl FsShared {
             request: move |id| FsRequest::Open { id, handle, path: &at, flags, mode: 0 }.write(),
             done: move |state: &mut FsState, answer: Outcome<'_>, out: &mut Vec<Invalidation>| {
                 state.confirm(ino, change, answer, out);
-                if let Err(errno) = answer {
-                    state.fail_file(handle, errno);
+                match answer {
+                    Ok(answer) => state.note_opened(handle, answer),
+                    Err(errno) => state.fail_file(handle, errno),
                 }
             },
         };
@@ -420,11 +426,14 @@ pub(super) fn answer_empty(reply: ReplyEmpty, done: Result<(), Errno>) {
 impl FsState {
     /// A change of a file was carried out, or failed: then nothing is known about it any more.
     fn confirm(&mut self, ino: u64, change: Stamp, answer: Outcome<'_>, out: &mut Vec<Invalidation>) {
-        let reported = match answer {
-            Ok(answer) => (answer.stamp, answer.entry.as_ref().map(|entry| entry.attributes)),
-            Err(_) => (0, None),
-        };
-        self.tree.confirm(ino, change, reported, out);
+        let about = answer.map_or_else(
+            |_| Confirmation::default(),
+            |answer| {
+                let now = answer.entry.as_ref().map(|entry| entry.attributes);
+                Confirmation { stamp: answer.stamp, before: answer.before, now }
+            },
+        );
+        self.tree.confirm(ino, change, about, out);
     }
 
     /// Changes of names were carried out, or failed. The last name and its folder are what the host reports.
@@ -444,11 +453,14 @@ impl FsState {
             }
         }
         let Some((folder, _)) = names.last() else { return };
-        let reported = answer.map_or((0, None), |answer| (answer.stamp, answer.folder));
         for (other, _) in names.iter().filter(|(other, _)| other != folder && answer.is_err()) {
-            self.tree.confirm(*other, change, (0, None), out);
+            self.tree.confirm(*other, change, Confirmation::default(), out);
         }
-        self.tree.confirm(*folder, change, reported, out);
+        let about = answer.map_or_else(
+            |_| Confirmation::default(),
+            |answer| Confirmation { stamp: answer.stamp, before: None, now: answer.folder },
+        );
+        self.tree.confirm(*folder, change, about, out);
     }
 
     pub(super) fn fail_file(&mut self, handle: u64, errno: Errno) {

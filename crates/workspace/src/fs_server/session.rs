@@ -203,7 +203,9 @@ impl FsSession {
                 Ok(NOTHING)
             }
             FsRequest::SetAttributes { path, ref change, .. } => {
-                export.set_attributes(path, change).and_then(|()| self.about(path, false))
+                let before = self.host.attributes(path).ok();
+                export.set_attributes(path, change)?;
+                Ok(FsReply { before, ..self.about(path, false)? })
             }
             FsRequest::SetVersionAttributes { path, ref version, ref change, .. } => self
                 .expect(path, version)
@@ -291,18 +293,19 @@ impl FsSession {
             },
             mode: flags.create.then_some(mode & 0o7777),
         };
-        let before = self.host.stamp();
+        let before = if flags.truncate { self.host.attributes(path).ok() } else { None };
+        let earlier = self.host.stamp();
         let file = self.host.export.open_file(path, &how)?.of(self.connection);
         // It is looked at through its handle, which doesn't say whether it still has its name.
         let inode = self.host.describe(&file.attributes()?).inode;
-        let stamp = self.stamp_of_name(path, Some(inode), before);
+        let stamp = self.stamp_of_name(path, Some(inode), earlier);
         let attributes = self.host.describe(&file.attributes()?);
         let folder = if flags.create { self.host.attributes(parent(path)).ok() } else { None };
         open.insert(handle, (file, room));
-        Ok(FsReply { stamp, entry: Some(FsEntry { attributes, target: None }), folder, ..NOTHING })
+        Ok(FsReply { stamp, entry: Some(FsEntry { attributes, target: None }), before, folder, ..NOTHING })
     }
 
-    /// Does something with an open file, and reports its attributes after it.
+    /// Does something with an open file, and reports its attributes before and after it.
     fn with_file(
         &self,
         open: &OpenFiles,
@@ -310,10 +313,11 @@ impl FsSession {
         act: impl FnOnce(&ExportFile) -> Result<(), ExportRefusal>,
     ) -> Result<FsReply, ExportRefusal> {
         let file = file(open, handle)?;
+        let before = Some(self.host.describe(&file.attributes()?));
         act(file)?;
         let stamp = self.host.stamp();
         let attributes = self.host.describe(&file.attributes()?);
-        Ok(FsReply { stamp, entry: Some(FsEntry { attributes, target: None }), ..NOTHING })
+        Ok(FsReply { stamp, entry: Some(FsEntry { attributes, target: None }), before, ..NOTHING })
     }
 
     /// Locks, unlocks or asks for locks. Never waits for one: the client asks again.

@@ -315,3 +315,54 @@ fn a_file_that_lost_its_name_while_it_was_opened_does_not_have_it() {
         }
     }
 }
+
+/// The client has no other way to know that somebody on the host wrote between two of its changes.
+#[test]
+fn an_answer_says_what_a_change_found() {
+    let all = tempfile::tempdir().unwrap();
+    let lent = all.path().join("lent");
+    fs::create_dir(&lent).unwrap();
+    fs::write(lent.join("file"), "12345678").unwrap();
+    let before = OriginalsFolder::in_folder(all.path().join("before"));
+    let export = Export::open(&lent, ExportTerms::new(AccessMode::Rw), before, Arc::new(NoExportAudit)).unwrap();
+    let host = Arc::new(FsHost::new(Arc::new(export), FsOutbox::default()));
+    let mut session = FsSession::new(Arc::clone(&host), "loc".to_owned(), Arc::new(Semaphore::new(64)), Arc::default());
+    let hello = FsRequest::Hello { version: VERSION, locator: b"loc", push_bytes: 0, push_file: 0, mount: 1 };
+    let flags = FsOpenFlags { write: true, ..FsOpenFlags::default() };
+    let (change, path) = (AttributeChange { mode: Some(0o600), ..AttributeChange::default() }, b"file");
+    let requests = [
+        hello,
+        FsRequest::Open { id: 1, handle: 1, path, flags, mode: 0 },
+        FsRequest::Write { id: 2, handle: 1, offset: 0, data: b"ours" },
+        FsRequest::Write { id: 3, handle: 1, offset: 4, data: b"ours" },
+        FsRequest::SetHandleAttributes { id: 4, handle: 1, change },
+        FsRequest::SetAttributes { id: 5, path, change },
+        FsRequest::Open { id: 6, handle: 2, path, flags: FsOpenFlags { truncate: true, ..flags }, mode: 0 },
+    ];
+    let mut expected = Vec::new();
+    for request in requests {
+        // With another size each time, so that the test doesn't depend on how fine times are.
+        if let Some(id) = request.id().filter(|id| *id > 1) {
+            let size = 100 + u64::from(id);
+            fs::File::options().write(true).open(lent.join("file")).unwrap().set_len(size).unwrap();
+            expected.push((id, Some(size)));
+        } else if request.id().is_some() {
+            expected.push((1, None));
+        }
+        session.carry_out(&request.write()[4..]).unwrap();
+    }
+    host.end();
+    let (mut frames, mut found) = (FrameBuffer::default(), Vec::new());
+    while let Some(batch) = host.outbox.next_batch() {
+        frames.extend(&batch);
+        while let Some(frame) = frames.next().unwrap() {
+            if let FsEvent::Done(reply) = FsEvent::read(frame).unwrap() {
+                found.push((reply.id, reply.before.map(|before| before.size)));
+            }
+        }
+    }
+    assert_eq!(found, expected);
+    for thread in session.finish() {
+        thread.join().unwrap();
+    }
+}

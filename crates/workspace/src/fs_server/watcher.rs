@@ -45,11 +45,14 @@ static WATCHERS: AtomicUsize = AtomicUsize::new(0);
 /// How many folders all leases watch. Watches are shared by all programs of a user.
 static WATCHED: AtomicUsize = AtomicUsize::new(0);
 
-/// A name that something happened to.
+/// A name that something happened to, or a folder.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Touched {
+    /// The folder's number and its path. The client may have moved it since.
+    number: i32,
     folder: Vec<u8>,
-    name: Vec<u8>,
+    /// `None` if it is the folder itself.
+    name: Option<Vec<u8>>,
     is_folder: bool,
     has_moved: bool,
 }
@@ -103,7 +106,8 @@ impl FsWatcher {
                 Some(touched) => {
                     drop(folders);
                     for touched in touched {
-                        report(host, &touched);
+                        // Held, so that the client doesn't move the folder meanwhile. In between, requests go on.
+                        report(host, &self.folders(), touched);
                     }
                 }
                 None => {
@@ -134,16 +138,13 @@ fn read(watcher: &FolderWatcher, export: &Export, folders: &mut WatchedFolders) 
         };
         let Some(folder) = folders.0.get(&number).cloned() else { continue };
         let Some(name) = name else {
-            // The folder itself.
             if !folder.is_empty() {
-                let above = parent(&folder).to_vec();
-                let name = folder[above.len()..].strip_prefix(b"/").unwrap_or(&folder[above.len()..]).to_vec();
-                touched.insert(Touched { folder: above, name, is_folder: true, has_moved: false });
+                touched.insert(Touched { number, folder, name: None, is_folder: true, has_moved: false });
             }
             continue;
         };
         let has_moved = has_moved && drop_stale(watcher, export, folders, &join(&folder, &name));
-        touched.insert(Touched { folder, name, is_folder, has_moved });
+        touched.insert(Touched { number, folder, name: Some(name), is_folder, has_moved });
     }
     Some(touched)
 }
@@ -171,9 +172,14 @@ fn drop_stale(watcher: &FolderWatcher, export: &Export, folders: &mut WatchedFol
 }
 
 /// Sends what a name is now. A name that the lease doesn't show is never mentioned.
-fn report(host: &FsHost, touched: &Touched) {
-    let path = join(&touched.folder, &touched.name);
-    let kind = if touched.is_folder { FileKind::Folder } else { FileKind::File };
+fn report(host: &FsHost, folders: &WatchedFolders, touched: Touched) {
+    let Touched { number, folder, name, is_folder, has_moved } = touched;
+    // With the path from before, nothing would be found, and nobody would hear of the change.
+    let folder = folders.0.get(&number).cloned().unwrap_or(folder);
+    let path = name.map_or_else(|| folder.clone(), |name| join(&folder, &name));
+    let folder = parent(&path).to_vec();
+    let name = path[folder.len()..].strip_prefix(b"/").unwrap_or(&path[folder.len()..]).to_vec();
+    let kind = if is_folder { FileKind::Folder } else { FileKind::File };
     if !host.export.shows(&path, kind) {
         return;
     }
@@ -183,9 +189,8 @@ fn report(host: &FsHost, touched: &Touched) {
         Err(ExportRefusal::NotFound | ExportRefusal::NotADirectory) => None,
         Err(_) => return,
     };
-    let Ok(own) = host.attributes(&touched.folder) else { return };
-    let (folder, name) = (touched.folder.clone(), touched.name.clone());
-    if touched.has_moved {
+    let Ok(own) = host.attributes(&folder) else { return };
+    if has_moved {
         // Even if something has this name again: what was below it isn't there any more.
         let gone = FsTreeChange { stamp, folder: folder.clone(), own, name: name.clone(), entry: None };
         host.outbox.push(FsEvent::Changed(gone).write(), FsUrgency::Reply);
@@ -193,7 +198,7 @@ fn report(host: &FsHost, touched: &Touched) {
             return;
         }
     }
-    let stamp = if touched.has_moved { host.stamp() } else { stamp };
+    let stamp = if has_moved { host.stamp() } else { stamp };
     host.outbox.push(FsEvent::Changed(FsTreeChange { stamp, folder, own, name, entry }).write(), FsUrgency::Reply);
 }
 
@@ -263,7 +268,16 @@ impl Drop for CountedWatcher {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, sync::Arc};
+
+    use attache_protocol::wire::awcp::AccessMode;
+
     use super::*;
+    use crate::{
+        export::{ExportTerms, NoExportAudit, OriginalsFolder},
+        fs_server::outbox::FsOutbox,
+        fs_wire::FrameBuffer,
+    };
 
     #[test]
     fn folders_below_a_moved_one_are_followed() {
@@ -279,5 +293,32 @@ mod tests {
         below.sort_unstable();
         assert_eq!(below, [0, 1]);
         assert_eq!(folders.below(b"").len(), 5);
+    }
+
+    /// The client may move a folder after it was read what has changed in it, and before that is reported.
+    #[test]
+    fn a_change_in_a_folder_that_was_moved_meanwhile_is_reported() {
+        let all = tempfile::tempdir().unwrap();
+        let lent = all.path().join("lent");
+        fs::create_dir_all(lent.join("d")).unwrap();
+        let before = OriginalsFolder::in_folder(all.path().join("before"));
+        let export = Export::open(&lent, ExportTerms::new(AccessMode::Rw), before, Arc::new(NoExportAudit)).unwrap();
+        let host = FsHost::new(Arc::new(export), FsOutbox::default());
+        assert!(host.watcher.watch(&host.export, b"d").unwrap());
+        fs::write(lent.join("d/x"), "12345").unwrap();
+        let CountedWatcher(watcher) = host.watcher.watcher.as_ref().unwrap();
+        let touched = read(watcher, &host.export, &mut host.watcher.folders()).unwrap();
+        fs::rename(lent.join("d"), lent.join("e")).unwrap();
+        host.watcher.folders().moved(b"d", b"e");
+        for touched in touched {
+            report(&host, &host.watcher.folders(), touched);
+        }
+        host.end();
+        let mut frames = FrameBuffer::default();
+        frames.extend(&host.outbox.next_batch().unwrap());
+        let frame = frames.next().unwrap().unwrap().to_vec();
+        let FsEvent::Changed(change) = FsEvent::read(&frame).unwrap() else { panic!("another event") };
+        let size = change.entry.map(|entry| entry.attributes.size);
+        assert_eq!((&change.folder[..], &change.name[..], size), (&b"e"[..], &b"x"[..], Some(5)));
     }
 }

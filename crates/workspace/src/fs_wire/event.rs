@@ -62,6 +62,8 @@ pub(crate) struct FsReply {
     pub(crate) stamp: Stamp,
     /// The file or entry in question, after it.
     pub(crate) entry: Option<FsEntry>,
+    /// The file just before it, if its content or times were changed: somebody else may have written to it, too.
+    pub(crate) before: Option<FsAttributes>,
     /// Its folder, after it.
     pub(crate) folder: Option<FsAttributes>,
     /// The folder that it was moved from.
@@ -111,8 +113,16 @@ impl FsReply {
     }
 
     /// A reply that says nothing.
-    pub(crate) const EMPTY: Self =
-        Self { id: 0, stamp: 0, entry: None, folder: None, from_folder: None, lock: None, data: Vec::new() };
+    pub(crate) const EMPTY: Self = Self {
+        id: 0,
+        stamp: 0,
+        entry: None,
+        before: None,
+        folder: None,
+        from_folder: None,
+        lock: None,
+        data: Vec::new(),
+    };
 }
 
 // === impl FsEvent ===
@@ -141,6 +151,7 @@ impl FsEvent {
                 .small(reply.id)
                 .number(reply.stamp)
                 .optional(reply.entry.as_ref(), FrameWriter::entry)
+                .optional(reply.before.as_ref(), FrameWriter::attributes)
                 .optional(reply.folder.as_ref(), FrameWriter::attributes)
                 .optional(reply.from_folder.as_ref(), FrameWriter::attributes)
                 .optional(reply.lock, |out, (range, kind)| out.range(range).lock(kind))
@@ -195,6 +206,7 @@ impl FsEvent {
                 id: body.small()?,
                 stamp: body.number()?,
                 entry: body.optional(FrameReader::entry)?,
+                before: body.optional(FrameReader::attributes)?,
                 folder: body.optional(FrameReader::attributes)?,
                 from_folder: body.optional(FrameReader::attributes)?,
                 lock: body.optional(|body| Ok((body.range()?, body.lock()?)))?,

@@ -114,6 +114,7 @@ proptest! {
                 id,
                 stamp,
                 entry: Some(entry.clone()),
+                before: some,
                 folder: some,
                 from_folder: None,
                 lock: is_last.then_some((LockRange::WHOLE, LockKind::Shared)),

@@ -325,9 +325,13 @@ impl SyncEngine {
     /// Waits for the writes of a file, and returns what the host said about it then. `None` if it isn't complete.
     fn finish_writes(&mut self, push: &PendingPush<'_>, pass: &SyncPass) -> Result<Option<FsReply>, SyncStop> {
         let (mut first_error, mut is_open, mut last) = (None, true, None);
+        let mut was_disturbed = false;
         for (at, id) in push.requests.iter().enumerate() {
             match self.link.answer(*id)? {
-                Ok(reply) if reply.entry.is_some() => last = Some(reply),
+                Ok(reply) if reply.entry.is_some() => {
+                    was_disturbed |= was_changed_between(last.as_ref(), &reply);
+                    last = Some(reply);
+                }
                 Ok(_) => {}
                 Err(errno) => {
                     is_open &= at > 0;
@@ -337,6 +341,11 @@ impl SyncEngine {
         }
         self.link.handles.retain(|handle| !push.handles.contains(handle));
         if first_error.is_none() && !push.is_abandoned {
+            if was_disturbed && push.how == StagedWrite::InPlace {
+                // Nobody knows what is in it now, so nothing is agreed on.
+                self.is_unsettled = true;
+                return Ok(None);
+            }
             return Ok(last);
         }
         if let StagedWrite::Under(name) = &push.how {
@@ -393,6 +402,12 @@ fn is_same_version(now: &FsReply, written: &FsReply) -> bool {
         let (now, written) = (&now.attributes, &written.attributes);
         is_same_file(now, written) && now.modified == written.modified
     })
+}
+
+/// Whether somebody on the host wrote to a file between two requests of ours.
+fn was_changed_between(earlier: Option<&FsReply>, later: &FsReply) -> bool {
+    let earlier = earlier.and_then(|reply| reply.entry.as_ref());
+    earlier.zip(later.before.as_ref()).is_some_and(|(earlier, before)| !earlier.attributes.is_same_content(before))
 }
 
 fn is_same_file(one: &FsAttributes, other: &FsAttributes) -> bool {
@@ -453,5 +468,39 @@ impl PushWriter<'_> {
         let make = |id| FsRequest::Copy { id, from, offset, length, to, to_offset }.write();
         self.requests.push(self.link.send(0, make)?);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{export::FileTime, fs_wire::FsEntry};
+
+    /// What a log in git's folder gets is written in place, where the host's git writes as well.
+    #[test]
+    fn a_write_of_the_host_between_two_of_ours_is_noticed() {
+        let version = |seconds| {
+            let time = FileTime { seconds, nanos: 0 };
+            let (accessed, modified, changed) = (time, time, time);
+            FsAttributes {
+                kind: FileKind::File,
+                mode: 0o644,
+                links: 1,
+                inode: 10,
+                size: 8,
+                accessed,
+                modified,
+                changed,
+            }
+        };
+        let reply = |before: Option<i64>, after| FsReply {
+            before: before.map(version),
+            entry: Some(FsEntry { attributes: version(after), target: None }),
+            ..FsReply::EMPTY
+        };
+        assert!(!was_changed_between(None, &reply(Some(1), 2)));
+        assert!(!was_changed_between(Some(&reply(Some(1), 2)), &reply(Some(2), 3)));
+        assert!(!was_changed_between(Some(&reply(Some(1), 2)), &reply(None, 3)));
+        assert!(was_changed_between(Some(&reply(Some(1), 2)), &reply(Some(5), 6)));
     }
 }

@@ -13,6 +13,16 @@ pub(super) const fn is_local(stamp: Stamp) -> bool {
     stamp >= LOCAL
 }
 
+/// What the host says about a file after a change of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in super::super) struct Confirmation {
+    pub(in super::super) stamp: Stamp,
+    /// What it was just before, if the change was one of its content or times.
+    pub(in super::super) before: Option<FsAttributes>,
+    /// What it is now. Without it, nothing is known about the file.
+    pub(in super::super) now: Option<FsAttributes>,
+}
+
 // === impl Tree ===
 
 impl Tree {
@@ -74,7 +84,7 @@ impl Tree {
         change: Stamp,
         out: &mut Vec<Invalidation>,
     ) {
-        let moved = self.nodes.get(&from.0).and_then(|node| node.folder.as_ref()?.entries.get(from.1)?.1);
+        let moved = self.named(from.0, from.1);
         self.apply_rename(from, to, change, out);
         for ino in moved.into_iter().chain([from.0, to.0]) {
             self.touch(ino, change);
@@ -84,6 +94,9 @@ impl Tree {
     /// The attributes of a file change. What they are is known when the change is confirmed.
     pub(in super::super) fn touch(&mut self, ino: u64, change: Stamp) {
         if let Some(node) = self.nodes.get_mut(&ino) {
+            if !node.is_pending() {
+                node.basis = (node.attributes.inode != 0).then(|| Box::new(node.attributes.version()));
+            }
             node.stamp = change;
         }
     }
@@ -93,37 +106,48 @@ impl Tree {
         &mut self,
         ino: u64,
         change: Stamp,
-        (stamp, attributes): (Stamp, Option<FsAttributes>),
+        Confirmation { stamp, before, now }: Confirmation,
         out: &mut Vec<Invalidation>,
     ) {
-        if let Some(attributes) = &attributes {
+        if let Some(attributes) = &now {
             self.recognise(ino, attributes, out);
         }
         // Its path may be that of another file by now.
-        let is_same = attributes.is_some_and(|now| ino == ROOT || self.number(now.inode) == ino);
-        let Some(node) = self.nodes.get_mut(&ino).filter(|node| node.stamp == change) else { return };
-        let (before, missed) = (node.attributes, node.missed.take());
-        node.stamp = stamp;
-        let Some(attributes) = attributes.filter(|_| is_same) else {
-            node.validity = Validity::Unknown;
+        let is_same = now.is_some_and(|now| ino == ROOT || self.number(now.inode) == ino);
+        let Some(node) = self.nodes.get_mut(&ino).filter(|node| node.stamp == change || node.is_pending()) else {
             return;
         };
-        node.attributes = if ino == ROOT { super::root(attributes) } else { attributes };
-        self.revalidate(ino, Instant::now());
-        match missed.map(|missed| *missed) {
-            Some((newer, missed)) if newer > stamp => {
-                self.apply_attributes(ino, newer, missed, Origin::Host, out);
-            }
-            // Somebody else wrote to it as well. What the kernel has may be in the wrong place.
-            missed => {
-                let is_other =
-                    |missed: &FsAttributes| (missed.size, missed.modified) != (attributes.size, attributes.modified);
-                let was_disturbed = missed.is_some_and(|(_, missed)| is_other(&missed));
-                if attributes.kind == FileKind::File && (was_disturbed || before.size != attributes.size) {
-                    self.drop_content(ino);
-                    out.push(Invalidation::Content(ino));
+        let is_file = node.attributes.kind == FileKind::File;
+        // What the kernel has may be another file's, or without what somebody on the host wrote in between. The answers to
+        // later changes don't show that any more.
+        let mut was_disturbed = now.is_some_and(|now| !is_same || node.has_other_basis(before, now));
+        if now.is_some() {
+            node.basis = now.filter(|_| is_same).map(|now| Box::new(now.version()));
+        }
+        if node.stamp == change {
+            let (shown, missed) = (node.attributes, node.missed.take());
+            (node.stamp, node.basis) = (stamp, None);
+            match now.filter(|_| is_same) {
+                None => node.validity = Validity::Unknown,
+                Some(now) => {
+                    node.attributes = if ino == ROOT { super::root(now) } else { now };
+                    self.revalidate(ino, Instant::now());
+                    was_disturbed |= shown.size != now.size;
+                    match missed.map(|missed| *missed) {
+                        Some((newer, missed)) if newer > stamp => {
+                            self.apply_attributes(ino, newer, missed, Origin::Host, out);
+                        }
+                        Some((_, missed)) => {
+                            was_disturbed |= (missed.size, missed.modified) != (now.size, now.modified);
+                        }
+                        None => {}
+                    }
                 }
             }
+        }
+        if is_file && was_disturbed {
+            self.drop_content(ino);
+            out.push(Invalidation::Content(ino));
         }
     }
 
@@ -170,7 +194,7 @@ impl Tree {
     }
 
     /// A file that was created here turns out to be the one with this number on the host.
-    pub(super) fn recognise(&mut self, ino: u64, attributes: &FsAttributes, out: &mut Vec<Invalidation>) {
+    pub(in super::super) fn recognise(&mut self, ino: u64, attributes: &FsAttributes, out: &mut Vec<Invalidation>) {
         let Some(node) = self.nodes.get_mut(&ino) else { return };
         if node.attributes.inode != 0 || node.attributes.kind != attributes.kind {
             return;
@@ -188,5 +212,20 @@ impl Tree {
             out.push(Invalidation::Entry { folder, name: name.to_vec() });
         }
         self.aliases.insert(attributes.inode, ino);
+    }
+}
+
+// === impl Node ===
+
+impl Node {
+    /// Whether a change found another version than the one that is known here.
+    fn has_other_basis(&self, before: Option<FsAttributes>, now: FsAttributes) -> bool {
+        match (self.basis.as_deref(), before) {
+            (Some(basis), Some(before)) => before.version() != *basis,
+            // The change was of something else.
+            (Some(basis), None) => (now.size, now.modified) != (basis.size, basis.modified),
+            // It is new.
+            (None, _) => now.size > 0,
+        }
     }
 }

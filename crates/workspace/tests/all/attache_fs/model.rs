@@ -147,12 +147,14 @@ async fn a_copy_and_the_host_agree_in_the_end() {
 async fn edit_both_sides(at: PathBuf, there: PathBuf, modes: FolderModes) {
     const ROUNDS: u64 = 10;
     const OPERATIONS: usize = 200;
+    let seed = seed().unwrap_or(0);
+    println!("seed {seed}");
     tokio::task::spawn_blocking(move || {
         for round in 0..ROUNDS {
             std::thread::scope(|scope| {
                 for (side, root) in [(1, &at), (2, &there)] {
                     scope.spawn(move || {
-                        let mut edits = Edits(OperationDice(round * 10 + side));
+                        let mut edits = Edits(OperationDice(seed.wrapping_add(round * 10 + side)));
                         for _ in 0..OPERATIONS {
                             // Each may fail, because of what the other does.
                             let _ = edits.next().act(root);
@@ -203,8 +205,7 @@ fn undisturbed() -> Disturbance {
 
 async fn compare_operations(at: PathBuf, there: PathBuf, acknowledged: Acknowledged, mut disturbance: Disturbance) {
     let operations = if std::env::var_os("ATTACHE_LONG").is_some() { 1_000_000 } else { 10_000 };
-    let seed =
-        std::env::var_os("ATTACHE_MODEL_SEED").and_then(|seed| seed.to_str()?.parse().ok()).unwrap_or(20_260_214);
+    let seed = seed().unwrap_or(20_260_214);
     println!("seed {seed}, {operations} operations");
     let model = tempfile::tempdir().unwrap();
     tokio::task::spawn_blocking(move || {
@@ -232,6 +233,10 @@ async fn compare_operations(at: PathBuf, there: PathBuf, acknowledged: Acknowled
     })
     .await
     .unwrap();
+}
+
+fn seed() -> Option<u64> {
+    std::env::var_os("ATTACHE_MODEL_SEED")?.to_str()?.parse().ok()
 }
 
 fn compare_host(there: &Path, model: &Path, number: usize, acknowledged: Acknowledged) {

@@ -4,7 +4,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::Write as _,
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink},
     path::Path,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -187,6 +187,41 @@ async fn changes_return_before_the_host_has_them_and_arrive_in_order() {
     };
     for name in ["old", "longer", "folder", "folder/inner", "folder/link"] {
         assert_eq!(facts(&here.join(name)), facts(&there.join(name)), "{name}");
+    }
+    assert_eq!(held.mount.unmount().await.lost, []);
+}
+
+/// The answer to what is under way says the same as the report about it, but the kernel has what was there before.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_host_writes_while_a_change_is_under_way_is_seen() {
+    if cannot_mount() {
+        return;
+    }
+    const SIZE: usize = 40_000;
+    let held = held_lease(rw(), |folder| {
+        for name in ["mode", "name", "time", "writes"] {
+            fs::write(folder.join(name), [b'a'; SIZE]).unwrap();
+        }
+    })
+    .await;
+    let (here, there) = (&held.mount.mount_point, &held.lease.folder);
+    for (what, now) in [("mode", "mode"), ("name", "moved"), ("time", "time"), ("writes", "writes")] {
+        assert_eq!(fs::read(here.join(what)).unwrap(), [b'a'; SIZE]);
+        let open = |root: &Path| OpenOptions::new().write(true).open(root.join(what)).unwrap();
+        let (ours, theirs) = (open(here), open(there));
+        held.mount.flush().unwrap();
+        held.port.hold(true);
+        match what {
+            "mode" => fs::set_permissions(here.join(what), fs::Permissions::from_mode(0o600)).unwrap(),
+            "name" => fs::rename(here.join(what), here.join(now)).unwrap(),
+            "time" => ours.set_modified(SystemTime::UNIX_EPOCH).unwrap(),
+            _ => (0..3).for_each(|at| ours.write_all_at(b"ours", at * 4).unwrap()),
+        }
+        theirs.write_all_at(b"theirs", 30_000).unwrap();
+        held.port.hold(false);
+        held.mount.flush().unwrap();
+        let is_same = || fs::read(here.join(now)).unwrap() == fs::read(there.join(now)).unwrap();
+        eventually(&format!("{what}: what the host wrote is seen"), is_same).await;
     }
     assert_eq!(held.mount.unmount().await.lost, []);
 }
