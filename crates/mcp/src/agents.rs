@@ -10,6 +10,8 @@ use attache_protocol::{
         account::{Account, Presence},
         awcp,
         output::OutputLocation,
+        part::Part,
+        questionnaire::{QuestionAnswer, Questionnaire},
         runtime::{ASKS, Runtime},
     },
 };
@@ -74,7 +76,14 @@ pub struct AgentCallRef {
 pub struct AgentCallAnswer {
     pub call: AgentCallRef,
     pub question_id: String,
-    pub answer: String,
+    pub answer: AnswerContent,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AnswerContent {
+    Text(String),
+    /// One answer for each question of a [`Questionnaire`].
+    Questionnaire(Vec<QuestionAnswer>),
 }
 
 /// A call and its current state.
@@ -99,14 +108,21 @@ pub enum AgentCallState {
         last: Option<String>,
     },
     /// Waits for an answer from the caller.
-    InputRequired {
-        question_id: String,
-        question: String,
-    },
+    InputRequired(AgentQuestion),
     /// Waits for a person's approval.
     ApprovalRequired(PendingApproval),
     Cancelled,
     Failed(ToolError),
+}
+
+/// What an agent asks its caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentQuestion {
+    pub id: String,
+    pub text: String,
+    /// The same as a form, if the agent offered options.
+    pub questionnaire: Option<Questionnaire>,
+    pub caller: CallerKind,
 }
 
 /// The complete output of a call whose answer was too long to return, or not text.
@@ -214,6 +230,18 @@ fn host(runtime: &Runtime) -> Option<String> {
     }
 }
 
+// === impl AnswerContent ===
+
+impl AnswerContent {
+    /// The parts of a message with this answer.
+    pub fn into_parts(self) -> Json {
+        match self {
+            Self::Text(text) => Json::of(&[Part::text(text)]),
+            Self::Questionnaire(answers) => QuestionAnswer::to_parts(answers),
+        }
+    }
+}
+
 // === impl FullOutput ===
 
 impl FullOutput {
@@ -253,7 +281,7 @@ impl AgentCallState {
         match self {
             Self::Completed { .. } => "completed",
             Self::Running { .. } => "running",
-            Self::InputRequired { .. } => "input_required",
+            Self::InputRequired(_) => "input_required",
             Self::ApprovalRequired(_) => "approval_required",
             Self::Cancelled => "cancelled",
             Self::Failed(_) => "failed",

@@ -11,6 +11,7 @@ mod agents;
 mod daemon;
 mod delegation_result;
 mod delegations;
+mod elicitation;
 pub mod http;
 mod lines;
 mod peers;
@@ -23,11 +24,12 @@ mod tool_error;
 mod tools;
 
 pub use agents::{
-    AgentBackend, AgentCall, AgentCallAnswer, AgentCallRef, AgentCallState, AgentTask, CallerKind, FullOutput,
-    ListedAgent, PendingApproval, RemoteAgentRequest, ToolCaller, agent_at,
+    AgentBackend, AgentCall, AgentCallAnswer, AgentCallRef, AgentCallState, AgentQuestion, AgentTask, AnswerContent,
+    CallerKind, FullOutput, ListedAgent, PendingApproval, RemoteAgentRequest, ToolCaller, agent_at,
 };
 pub use daemon::{DaemonBackend, StartDaemon};
 pub use delegations::DelegationBackend;
+pub use elicitation::RefusedForms;
 pub use peers::{HubLookup, PeerAgentBackend, PeerAgentOptions};
 pub use server::{McpService, McpToolServer, Options};
 pub use tool_error::ToolError;

@@ -9,8 +9,8 @@ use rmcp::model::SetLevelRequestParams;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler, ServiceExt as _,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult, CustomRequest,
-        CustomResult, ErrorCode, Implementation, InitializeResult, ListPromptsResult, ListResourceTemplatesResult,
+        CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult, CustomRequest, CustomResult,
+        ErrorCode, Implementation, InitializeResult, ListPromptsResult, ListResourceTemplatesResult,
         ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
         ReadResourceResponse, ServerCapabilities, Tool,
     },
@@ -20,7 +20,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    AgentBackend, DelegationBackend, ToolCaller, ToolError, delegation_result,
+    AgentBackend, DelegationBackend, RefusedForms, ToolCaller, ToolError, delegation_result,
+    elicitation::FormRetry,
     http::McpConnection,
     lines,
     progress::ProgressNotifier,
@@ -38,6 +39,8 @@ pub struct McpService {
     /// Without it, the delegation tools are not offered.
     pub delegations: Option<Arc<dyn DelegationBackend>>,
     pub options: Options,
+    /// Questions that users of this process refused to answer in a form.
+    pub refused: RefusedForms,
 }
 
 #[derive(Debug, Clone)]
@@ -131,6 +134,15 @@ impl McpToolServer {
         &*self.service.agents
     }
 
+    /// For work that outlives the request.
+    pub(crate) fn agents_handle(&self) -> Arc<dyn AgentBackend> {
+        self.service.agents.clone()
+    }
+
+    pub(crate) const fn refused_forms(&self) -> &RefusedForms {
+        &self.service.refused
+    }
+
     /// The id of the protocol session, or of the connection if there is no session.
     pub(crate) fn session_id(&self, context: &RequestContext<RoleServer>) -> String {
         let Some(parts) = context.extensions.get::<Parts>() else { return self.session.id().to_owned() };
@@ -205,8 +217,7 @@ impl ServerHandler for McpToolServer {
         let Some(kind) = self.kinds().find(|kind| kind.name() == request.name) else {
             return Err(ErrorData::invalid_params(format!("Unknown tool `{}`.", request.name), None));
         };
-        let result = self.call(kind, request, &context).await;
-        Ok(result.into())
+        Ok(self.call(kind, request, &context).await)
     }
 
     async fn on_custom_request(
@@ -294,10 +305,11 @@ impl McpToolServer {
         kind: ToolKind,
         request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
-    ) -> CallToolResult {
+    ) -> CallToolResponse {
+        let retry = FormRetry::of(&request);
         let given = request.arguments;
         let delegating = |trouble| delegation_result::refused(&trouble, &self.session_id(context), None);
-        match (kind, &self.service.delegations) {
+        let result = match (kind, &self.service.delegations) {
             (ToolKind::Delegate, Some(delegations)) => match tools::read(kind, given) {
                 Ok(arguments) => delegate::run(self, delegations, arguments, context).await,
                 Err(trouble) => delegating(trouble),
@@ -310,10 +322,12 @@ impl McpToolServer {
                 Ok(arguments) => delegate_cancel::run(self, delegations, arguments, context).await,
                 Err(trouble) => delegating(trouble),
             },
-            (ToolKind::RemoteAgent, _) => match tools::read(kind, given) {
-                Ok(arguments) => remote_agent::run(self, arguments, context).await,
-                Err(trouble) => remote_agent::refused(&trouble),
-            },
+            (ToolKind::RemoteAgent, _) => {
+                match tools::read(kind, given).and_then(|arguments| Ok((arguments, retry?))) {
+                    Ok((arguments, retry)) => return remote_agent::run(self, arguments, retry, context).await,
+                    Err(trouble) => remote_agent::refused(&trouble),
+                }
+            }
             (ToolKind::RemoteCancel, _) => match tools::read(kind, given) {
                 Ok(arguments) => remote_cancel::run(self, arguments, context).await,
                 Err(trouble) => remote_agent::refused(&trouble),
@@ -325,6 +339,7 @@ impl McpToolServer {
             (ToolKind::Delegate | ToolKind::DelegateOutput | ToolKind::DelegateCancel, None) => {
                 delegating(ToolError::new("unsupported", "this server has no daemon", "Use the local `attache mcp`."))
             }
-        }
+        };
+        result.into()
     }
 }

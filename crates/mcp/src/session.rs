@@ -13,7 +13,7 @@ use rmcp::{RoleServer, service::Peer};
 use tokio::time::sleep;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::DelegationBackend;
+use crate::{DelegationBackend, elicitation::OpenForms};
 
 /// Dropping it stops its tasks. The delegations continue.
 #[derive(Debug)]
@@ -22,6 +22,7 @@ pub(crate) struct McpSession {
     tasks: TaskTracker,
     stop: CancellationToken,
     watched: Arc<Mutex<WatchedDelegations>>,
+    forms: OpenForms,
 }
 
 #[derive(Debug, Default)]
@@ -42,11 +43,26 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 impl McpSession {
     pub(crate) fn new(id: String) -> Self {
-        Self { id, tasks: TaskTracker::new(), stop: CancellationToken::new(), watched: Arc::default() }
+        Self {
+            id,
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            watched: Arc::default(),
+            forms: OpenForms::default(),
+        }
     }
 
     pub(crate) fn id(&self) -> &str {
         &self.id
+    }
+
+    pub(crate) const fn forms(&self) -> &OpenForms {
+        &self.forms
+    }
+
+    /// For work that goes on after a request, until the session ends.
+    pub(crate) fn background(&self) -> (&TaskTracker, CancellationToken) {
+        (&self.tasks, self.stop.clone())
     }
 
     /// Sets the minimum log level. Notifications have the level `notice`.

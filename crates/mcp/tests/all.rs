@@ -7,6 +7,7 @@
 mod agents;
 mod daemon;
 mod delegate;
+mod elicitation;
 mod eras;
 mod fakes;
 mod http;

@@ -8,8 +8,8 @@ use std::{
 
 use async_trait::async_trait;
 use attache_mcp::{
-    AgentBackend, AgentCall, AgentCallAnswer, AgentCallRef, AgentCallState, AgentTask, CallerKind, DelegationBackend,
-    ListedAgent, PendingApproval, RemoteAgentRequest, ToolCaller, ToolError,
+    AgentBackend, AgentCall, AgentCallAnswer, AgentCallRef, AgentCallState, AgentQuestion, AgentTask, AnswerContent,
+    CallerKind, DelegationBackend, ListedAgent, PendingApproval, RemoteAgentRequest, ToolCaller, ToolError,
 };
 use attache_protocol::{
     DelegationId,
@@ -21,6 +21,7 @@ use attache_protocol::{
             ChangedPath, DelegateRequest, Delegation, DelegationFailure, DelegationOutcome, DiffStat, FileChangeKind,
             FolderChanges, StagedCopyStatus,
         },
+        questionnaire::{OptionQuestion, QuestionAnswer, QuestionOption, Questionnaire},
     },
 };
 use tokio::sync::{Notify, watch};
@@ -195,12 +196,33 @@ impl DelegationBackend for FakeDaemon {
     }
 }
 
-/// Agents: `echo` repeats its task, `slow` never finishes, `shy` asks a question, `careful` waits for approval.
+/// Agents: `echo` repeats its task, `slow` never finishes, `shy` asks a question, `chooser` offers options, `curious` asks
+/// again and again, `busy` is called by a run, `careful` waits for approval.
 #[derive(Clone, Default)]
 pub struct FakeAgents {
     pub asked: Arc<Mutex<Vec<RemoteAgentRequest>>>,
     /// Notified when the client has seen the message of `slow`, which only then starts to wait.
     pub heard: Arc<Notify>,
+    /// The question that is open.
+    pub open: Arc<Mutex<Option<AgentQuestion>>>,
+}
+
+impl FakeAgents {
+    fn ask_caller(&self, question: AgentQuestion) -> AgentCallState {
+        *self.open.lock().unwrap() = Some(question.clone());
+        AgentCallState::InputRequired(question)
+    }
+}
+
+fn question(id: &str, text: &str) -> AgentQuestion {
+    AgentQuestion { id: id.to_owned(), text: text.to_owned(), questionnaire: None, caller: CallerKind::User }
+}
+
+fn which_database() -> Questionnaire {
+    let option = |label: &str| QuestionOption { label: label.to_owned(), description: None };
+    let options = vec![option("PostgreSQL"), option("SQLite")];
+    let question = OptionQuestion { question: "Which?".to_owned(), header: None, options, multi_select: false };
+    Questionnaire { questions: vec![question] }
 }
 
 #[async_trait]
@@ -227,12 +249,30 @@ impl AgentBackend for FakeAgents {
     ) -> Result<AgentCall, ToolError> {
         self.asked.lock().unwrap().push(ask.clone());
         let call_id = Some("a2a-1".to_owned());
+        let is_open = self.open.lock().unwrap().clone();
         let state = match ask {
+            RemoteAgentRequest::Wait(_) if is_open.is_some() => AgentCallState::InputRequired(is_open.unwrap()),
             RemoteAgentRequest::Wait(AgentCallRef { call_id, .. }) => {
                 AgentCallState::Completed { summary: format!("done with {call_id}"), duration: None, full_output: None }
             }
-            RemoteAgentRequest::Answer(AgentCallAnswer { answer, .. }) => {
-                AgentCallState::Completed { summary: format!("heard {answer}"), duration: None, full_output: None }
+            RemoteAgentRequest::Answer(AgentCallAnswer { answer, question_id, .. }) => {
+                let answered = self.open.lock().unwrap().take_if(|open| open.id == question_id);
+                let Some(answered) = answered else {
+                    return Err(ToolError::new("not_waiting", "that question is no longer open", "Wait."));
+                };
+                let number = answered.id.strip_prefix("more_").and_then(|number| number.parse::<u32>().ok());
+                match (number, answer) {
+                    (Some(number), _) => self.ask_caller(question(&format!("more_{}", number + 1), "And?")),
+                    (None, AnswerContent::Text(text)) => {
+                        let summary = format!("heard {text}");
+                        AgentCallState::Completed { summary, duration: None, full_output: None }
+                    }
+                    (None, AnswerContent::Questionnaire(answers)) => {
+                        let words: Vec<_> = answers.iter().map(QuestionAnswer::in_words).collect();
+                        let summary = format!("chosen {}", words.join("; "));
+                        AgentCallState::Completed { summary, duration: None, full_output: None }
+                    }
+                }
             }
             RemoteAgentRequest::Task(AgentTask { task, agent_url, .. }) => match agent_url.as_str() {
                 "echo" => AgentCallState::Completed {
@@ -246,10 +286,13 @@ impl AgentBackend for FakeAgents {
                     tokio::time::sleep(wait).await;
                     AgentCallState::Running { last: Some("npm test".to_owned()) }
                 }
-                "shy" => AgentCallState::InputRequired {
-                    question_id: "ask_1".to_owned(),
-                    question: "Delete production?".to_owned(),
-                },
+                "shy" => self.ask_caller(question("ask_1", "Delete production?")),
+                "chooser" => {
+                    let questionnaire = Some(which_database());
+                    self.ask_caller(AgentQuestion { questionnaire, ..question("ask_2", "Which?") })
+                }
+                "curious" => self.ask_caller(question("more_1", "And?")),
+                "busy" => self.ask_caller(AgentQuestion { caller: CallerKind::Run, ..question("ask_3", "Now?") }),
                 "careful" => AgentCallState::ApprovalRequired(PendingApproval {
                     id: Some("prm_1".to_owned()),
                     what: "Bash: touch x".to_owned(),

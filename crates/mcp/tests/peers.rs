@@ -6,8 +6,8 @@ use std::{
 };
 
 use attache_mcp::{
-    AgentBackend as _, AgentCall, AgentCallAnswer, AgentCallRef, AgentCallState, AgentTask, PeerAgentBackend,
-    PeerAgentOptions, RemoteAgentRequest, ToolError,
+    AgentBackend as _, AgentCall, AgentCallAnswer, AgentCallRef, AgentCallState, AgentQuestion, AgentTask,
+    AnswerContent, CallerKind, PeerAgentBackend, PeerAgentOptions, RemoteAgentRequest, ToolError,
 };
 use attache_protocol::{Secret, env::Env};
 use axum::{
@@ -103,8 +103,12 @@ async fn an_answer_is_sent_only_for_the_open_question() {
     let agent = RecordingA2aAgent::start(None).await;
     let peers = peers(&[(&agent.origin, "key-of-parrot")]);
     let call = ask(&peers, &agent.origin, "say it").await.unwrap();
-    let question =
-        AgentCallState::InputRequired { question_id: "m".to_owned(), question: "Which language?".to_owned() };
+    let question = AgentCallState::InputRequired(AgentQuestion {
+        id: "m".to_owned(),
+        text: "Which language?".to_owned(),
+        questionnaire: None,
+        caller: CallerKind::User,
+    });
     assert_eq!(call, AgentCall { call_id: Some("task-1".to_owned()), state: question.clone() });
     assert_eq!(agent.seen(), ["card: Bearer key-of-parrot", "SendMessage: Bearer key-of-parrot"]);
 
@@ -116,7 +120,7 @@ async fn an_answer_is_sent_only_for_the_open_question() {
         RemoteAgentRequest::Answer(AgentCallAnswer {
             call: call.clone(),
             question_id: question_id.to_owned(),
-            answer: "French".to_owned(),
+            answer: AnswerContent::Text("French".to_owned()),
         })
     };
     let refused = go_on(&peers, answer("another")).await.unwrap_err();

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use attache_mcp::{McpService, Options};
+use attache_mcp::{McpService, Options, RefusedForms};
 use attache_protocol::env::Env;
 use serde_json::{Value, json};
 use tokio::{
@@ -32,8 +32,9 @@ pub struct McpPipe {
     from: Lines<BufReader<ReadHalf<DuplexStream>>>,
     server: JoinHandle<Result<(), String>>,
     next: u64,
-    /// Notifications received while waiting for a response.
+    /// Notifications and requests received while waiting for a response.
     pub heard: Vec<Value>,
+    capabilities: Value,
 }
 
 pub fn options() -> Options {
@@ -45,7 +46,12 @@ pub fn options() -> Options {
 }
 
 pub fn service(daemon: &FakeDaemon, options: Options) -> McpService {
-    McpService { agents: Arc::new(FakeAgents::default()), delegations: Some(Arc::new(daemon.clone())), options }
+    McpService {
+        agents: Arc::new(FakeAgents::default()),
+        delegations: Some(Arc::new(daemon.clone())),
+        options,
+        refused: RefusedForms::default(),
+    }
 }
 
 impl McpPipe {
@@ -72,12 +78,26 @@ impl McpPipe {
         });
         let (from, to) = tokio::io::split(ours);
         let from = BufReader::new(from).lines();
-        Self { daemon: FakeDaemon::default(), era, to, from, server, next: 0, heard: Vec::new() }
+        Self {
+            daemon: FakeDaemon::default(),
+            era,
+            to,
+            from,
+            server,
+            next: 0,
+            heard: Vec::new(),
+            capabilities: json!({}),
+        }
+    }
+
+    /// What the client says that it can do.
+    pub fn with_capabilities(self, capabilities: Value) -> Self {
+        Self { capabilities, ..self }
     }
 
     pub async fn initialize(&mut self, version: &str) -> Value {
-        let params =
-            json!({ "protocolVersion": version, "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
+        let (capabilities, info) = (self.capabilities.clone(), json!({ "name": "t", "version": "1" }));
+        let params = json!({ "protocolVersion": version, "capabilities": capabilities, "clientInfo": info });
         let answer = self.ask("initialize", params).await;
         self.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
         answer
@@ -103,7 +123,7 @@ impl McpPipe {
             let meta = params.as_object_mut().unwrap().entry("_meta").or_insert(json!({}));
             meta["io.modelcontextprotocol/protocolVersion"] = json!(MODERN);
             meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": "t", "version": "1" });
-            meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
+            meta["io.modelcontextprotocol/clientCapabilities"] = self.capabilities.clone();
         }
         self.send(&json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params })).await;
         self.next
@@ -113,7 +133,7 @@ impl McpPipe {
     pub async fn answer(&mut self, id: u64) -> Value {
         loop {
             let message = self.read().await;
-            if message["id"] == json!(id) {
+            if message["id"] == json!(id) && message.get("method").is_none() {
                 return message;
             }
             self.heard.push(message);
@@ -125,7 +145,7 @@ impl McpPipe {
         self.answer(id).await
     }
 
-    /// The next notification with this method.
+    /// The next notification or request with this method.
     pub async fn notification(&mut self, method: &str) -> Value {
         if let Some(at) = self.heard.iter().position(|heard| heard["method"] == method) {
             return self.heard.remove(at);

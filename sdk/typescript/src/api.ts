@@ -1051,6 +1051,15 @@ export interface OpenTunnelRequest {
   token_sha256: string;
 }
 
+export interface OptionQuestion {
+  /** A word or two, as a title. */
+  header?: string | null;
+  multi_select?: boolean;
+  /** None: the answer is free text. */
+  options?: Array<QuestionOption>;
+  question: string;
+}
+
 export interface OutputLocation {
   /** The artifact that contains it, byte for byte. */
   artifact_id?: ArtifactId | null;
@@ -1141,6 +1150,8 @@ export interface PendingQuestion {
   id: string;
   /** `approval` is decided by a person, `input` is answered by the caller. */
   kind: WaitReason;
+  /** The same question as a form, if the agent offered options. */
+  questionnaire?: Questionnaire | null;
   /** The question, or the step to approve: `Bash: touch x`. */
   what: string;
 }
@@ -1290,6 +1301,16 @@ export interface PublishedDelegationList {
 
 export interface PullResponse {
   task_run?: ClaimedRun | null;
+}
+
+export interface QuestionOption {
+  description?: string | null;
+  label: string;
+}
+
+/** What an agent asks at once. */
+export interface Questionnaire {
+  questions: Array<OptionQuestion>;
 }
 
 export interface Quota {

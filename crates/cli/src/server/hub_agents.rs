@@ -12,8 +12,8 @@ use attache_hub::{
     surface::caller,
 };
 use attache_mcp::{
-    AgentBackend, AgentCall, AgentCallAnswer, AgentCallRef, AgentCallState, AgentTask, CallerKind, FullOutput,
-    ListedAgent, McpService, Options, PendingApproval, RemoteAgentRequest, ToolCaller, ToolError,
+    AgentBackend, AgentCall, AgentCallAnswer, AgentCallRef, AgentCallState, AgentQuestion, AgentTask, CallerKind, FullOutput,
+    ListedAgent, McpService, Options, PendingApproval, RefusedForms, RemoteAgentRequest, ToolCaller, ToolError,
 };
 use attache_protocol::{
     Code, PermissionId,
@@ -49,7 +49,7 @@ const APPROVAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The router. Requests need a hub key and get that key's permissions.
 pub(crate) fn router(hub: Handle, stop: CancellationToken) -> Router {
     let options = Options { env: hub.env().clone(), ..Options::default() };
-    let service = McpService { agents: Arc::new(HubAgentBackend(hub.clone())), delegations: None, options };
+    let service = McpService { agents: Arc::new(HubAgentBackend(hub.clone())), delegations: None, options, refused: RefusedForms::default() };
     attache_mcp::http::router(service, stop).layer(middleware::from_fn_with_state(hub, authenticate))
 }
 
@@ -177,8 +177,8 @@ impl HubAgentBackend {
             let hint = "Use the question id from the result that asked the question.";
             ToolError::invalid(format!("`{question_id}` is not a question id"), hint)
         })?;
-        let input =
-            GiveInputRequest { text: Some(answer), input_request_id: Some(question), ..GiveInputRequest::default() };
+        let (parts, input_request_id) = (Some(answer.into_parts()), Some(question));
+        let input = GiveInputRequest { parts, input_request_id, ..GiveInputRequest::default() };
         let mut given = self.0.give_input(by, call.run(), input.clone()).await;
         if let Some(approval) = given.as_ref().err().and_then(pending_approval) {
             self.await_approval(by, approval, deadline).await?;
@@ -304,10 +304,12 @@ const fn attendance(by: &Principal) -> CallerKind {
 fn waiting(by: &Principal, run: &Run) -> Option<AgentCallState> {
     let asked = run.waits_for.as_ref();
     match run.waiting? {
-        WaitReason::Input => Some(AgentCallState::InputRequired {
-            question_id: asked.map(|asked| asked.id.clone()).unwrap_or_default(),
-            question: asked.map_or_else(|| "(no question text)".to_owned(), |asked| asked.what.clone()),
-        }),
+        WaitReason::Input => Some(AgentCallState::InputRequired(AgentQuestion {
+            id: asked.map(|asked| asked.id.clone()).unwrap_or_default(),
+            text: asked.map_or_else(|| "(no question text)".to_owned(), |asked| asked.what.clone()),
+            questionnaire: asked.and_then(|asked| asked.questionnaire.clone()),
+            caller: attendance(by),
+        })),
         WaitReason::Approval => Some(AgentCallState::ApprovalRequired(PendingApproval {
             id: asked.map(|asked| asked.id.clone()),
             what: asked.map_or_else(|| "a step of the agent".to_owned(), |asked| asked.what.clone()),

@@ -1,6 +1,7 @@
 //! `attache mcp` from outside: real processes, driven by hand, by the inspector and by the conformance suite of the MCP
 //! project, and the hub's `/mcp`.
 
+mod elicitation;
 pub mod hub;
 mod install;
 mod kits;

@@ -10,6 +10,7 @@ use attache_protocol::{
     },
     wire::{
         awcp,
+        questionnaire::Questionnaire,
         run::{PendingQuestion, Run},
     },
 };
@@ -60,17 +61,19 @@ impl Handle {
                 && (!oldest.private_agent
                     || self.sees_permission(&mut self.caller_access(by).await?, by, oldest).await?);
             let what = if is_shown { step(oldest) } else { oldest.tool.clone() };
-            return Ok(Some(PendingQuestion { kind: WaitReason::Approval, id: oldest.id.to_string(), what }));
+            let (kind, id) = (WaitReason::Approval, oldest.id.to_string());
+            return Ok(Some(PendingQuestion { kind, id, what, questionnaire: None }));
         }
         let Some(ask) = self.store().open_worker_request(run.tenant, run.id).await.map_err(about("run"))? else {
             return Ok(None);
         };
         let Some(kind) = ask.what.waiting() else { return Ok(None) };
-        let what = match ask.what {
-            WorkerRequestKind::Input { prompt, .. } | WorkerRequestKind::Authorization { prompt, .. } => prompt,
-            WorkerRequestKind::Tool { tool, .. } => tool,
+        let (what, questionnaire) = match ask.what {
+            WorkerRequestKind::Input { prompt, parts } => (prompt, parts.as_ref().and_then(Questionnaire::from_parts)),
+            WorkerRequestKind::Authorization { prompt, .. } => (prompt, None),
+            WorkerRequestKind::Tool { tool, .. } => (tool, None),
         };
-        Ok(Some(PendingQuestion { kind, id: ask.id.to_string(), what }))
+        Ok(Some(PendingQuestion { kind, id: ask.id.to_string(), what, questionnaire }))
     }
 
     /// The open questions of all runs that the caller may see, newest first. Those of delegations are between the

@@ -10,7 +10,7 @@ use attache_a2a_wire::{
     SendMessageResponse, StreamResponse, Task as PeerTask, TaskState, TaskStatus,
 };
 use attache_client::a2a::{Error, PeerClient};
-use attache_protocol::{Code, env::Env};
+use attache_protocol::{Code, Json, env::Env, wire::questionnaire::Questionnaire};
 use serde_json::json;
 use tokio::{
     sync::watch,
@@ -18,8 +18,8 @@ use tokio::{
 };
 
 use crate::{
-    AgentCall, AgentCallAnswer, AgentCallState, AgentTask, CallerKind, FullOutput, PendingApproval, RemoteAgentRequest,
-    ToolError,
+    AgentCall, AgentCallAnswer, AgentCallState, AgentQuestion, AgentTask, CallerKind, FullOutput, PendingApproval,
+    RemoteAgentRequest, ToolError,
 };
 
 /// The last known state of a task.
@@ -52,14 +52,14 @@ pub(super) async fn ask(
                     "Call remote_agent with only call_id to see what the agent is waiting for now.",
                 ));
             }
-            send(peer, message(env, vec![Part::text(&answer)], Some(&seen)), deadline, said).await?
+            let parts = answer.into_parts().parse().unwrap_or_default();
+            send(peer, message(env, parts, Some(&seen)), deadline, said).await?
         }
         RemoteAgentRequest::Task(AgentTask { task, agent_type, context, .. }) => {
             let mut parts = vec![Part::text(&task)];
             parts.extend(context.map(Part::data));
             let mut request = message(env, parts, None);
-            request.message.metadata =
-                agent_type.map(|kind| attache_protocol::Json::of(&json!({ "agent_type": kind })));
+            request.message.metadata = agent_type.map(|kind| Json::of(&json!({ "agent_type": kind })));
             send(peer, request, deadline, said).await?
         }
     };
@@ -222,6 +222,11 @@ impl TaskSnapshot {
         }))
     }
 
+    /// The open question as a form, if the agent is one of another hub, or speaks as they do.
+    fn questionnaire(&self) -> Option<Questionnaire> {
+        Questionnaire::from_parts(&Json::of(&self.status.message.as_ref()?.parts))
+    }
+
     fn send_status(&self, said: &watch::Sender<String>) {
         if let Some(words) = self.status_text() {
             let _ = said.send(words);
@@ -248,10 +253,12 @@ impl TaskSnapshot {
             S::TaskStateFailed => failed("task_failed", "the agent failed without giving a reason"),
             S::TaskStateCanceled => AgentCallState::Cancelled,
             S::TaskStateRejected => failed("rejected", "the agent rejected the task without giving a reason"),
-            S::TaskStateInputRequired => AgentCallState::InputRequired {
-                question_id: self.question_id().unwrap_or_default(),
-                question: self.status_text().unwrap_or_else(|| "(no question text)".to_owned()),
-            },
+            S::TaskStateInputRequired => AgentCallState::InputRequired(AgentQuestion {
+                id: self.question_id().unwrap_or_default(),
+                text: self.status_text().unwrap_or_else(|| "(no question text)".to_owned()),
+                questionnaire: self.questionnaire(),
+                caller: CallerKind::User,
+            }),
             S::TaskStateAuthRequired => AgentCallState::ApprovalRequired(PendingApproval {
                 id: None,
                 what: self

@@ -13,8 +13,8 @@ use tokio::{
 };
 
 use crate::{
-    AgentCall, AgentCallAnswer, AgentCallState, AgentTask, CallerKind, FullOutput, ListedAgent, PendingApproval,
-    RemoteAgentRequest, ToolError,
+    AgentCall, AgentCallAnswer, AgentCallState, AgentQuestion, AgentTask, AnswerContent, CallerKind, FullOutput,
+    ListedAgent, PendingApproval, RemoteAgentRequest, ToolError,
 };
 
 /// A longer list is of no use to a model.
@@ -89,12 +89,12 @@ fn id(text: &str) -> Result<CallId, ToolError> {
     })
 }
 
-async fn send_answer(client: &Client, call: CallId, question: &str, answer: String) -> Result<(), ToolError> {
+async fn send_answer(client: &Client, call: CallId, question: &str, answer: AnswerContent) -> Result<(), ToolError> {
     let question = question.trim().parse().map_err(|_| {
         ToolError::invalid(format!("`{question}` is not a question id"), "Use the question_id from the result.")
     })?;
-    let input =
-        GiveInputRequest { text: Some(answer), input_request_id: Some(question), ..GiveInputRequest::default() };
+    let (parts, input_request_id) = (Some(answer.into_parts()), Some(question));
+    let input = GiveInputRequest { parts, input_request_id, ..GiveInputRequest::default() };
     client.hub().give_input(call.run(), &input).await?;
     Ok(())
 }
@@ -137,10 +137,12 @@ async fn follow(
 fn waiting(run: &Run) -> Option<AgentCallState> {
     let waits_for = run.waits_for.as_ref();
     match run.waiting? {
-        WaitReason::Input => Some(AgentCallState::InputRequired {
-            question_id: waits_for.map(|asked| asked.id.clone()).unwrap_or_default(),
-            question: waits_for.map_or_else(|| "(no question text)".to_owned(), |asked| asked.what.clone()),
-        }),
+        WaitReason::Input => Some(AgentCallState::InputRequired(AgentQuestion {
+            id: waits_for.map(|asked| asked.id.clone()).unwrap_or_default(),
+            text: waits_for.map_or_else(|| "(no question text)".to_owned(), |asked| asked.what.clone()),
+            questionnaire: waits_for.and_then(|asked| asked.questionnaire.clone()),
+            caller: CallerKind::User,
+        })),
         WaitReason::Approval => Some(AgentCallState::ApprovalRequired(PendingApproval {
             id: waits_for.map(|asked| asked.id.clone()),
             what: waits_for.map_or_else(|| "a step (no details available)".to_owned(), |asked| asked.what.clone()),

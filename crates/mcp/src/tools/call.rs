@@ -5,7 +5,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::{AgentCall, AgentCallState, CallerKind, FullOutput, PendingApproval, ToolError};
+use crate::{
+    AgentCall, AgentCallState, AgentQuestion, CallerKind, FullOutput, PendingApproval, ToolError,
+    elicitation::UnansweredForm,
+};
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct CallToolOutput {
@@ -43,6 +46,8 @@ struct CallToolMetadata {
 pub(super) struct CallStart {
     pub(super) agent: Option<String>,
     pub(super) began: Instant,
+    /// What the user did with the form of the question that is open.
+    pub(super) form: Option<UnansweredForm>,
 }
 
 /// Longer messages are truncated.
@@ -79,11 +84,8 @@ pub(super) fn report(start: &CallStart, answered: Result<AgentCall, ToolError>) 
                 start.began.elapsed().as_secs()
             )
         }
-        AgentCallState::InputRequired { question_id, question } => {
-            let text = format!(
-                "Question from the agent: {question}\n\nNext: call remote_agent with call_id \"{id}\", question_id \
-                 \"{question_id}\" and your answer. If you don't know the answer, ask your user."
-            );
+        AgentCallState::InputRequired(AgentQuestion { id: question_id, text: question, .. }) => {
+            let text = format!("Question from the agent: {question}\n\n{}", next_step(&id, &question_id, start.form));
             metadata.question_id = Some(question_id);
             text
         }
@@ -99,6 +101,30 @@ pub(super) fn report(start: &CallStart, answered: Result<AgentCall, ToolError>) 
         }
     };
     result(CallToolOutput { output, metadata })
+}
+
+/// What the model does about a question, and what its user has done.
+fn next_step(call: &str, question: &str, form: Option<UnansweredForm>) -> String {
+    let answer = format!("call remote_agent with call_id \"{call}\", question_id \"{question}\" and");
+    match form {
+        None => format!("Next: {answer} your answer. If you don't know the answer, ask your user."),
+        Some(UnansweredForm::Open) => format!(
+            "Your user sees this question in a form and hasn't answered yet; their answer goes to the agent. Next: call \
+             remote_agent with only call_id \"{call}\" to keep waiting."
+        ),
+        Some(UnansweredForm::Declined) => format!(
+            "Your user saw this question in a form and declined to answer it. Next: ask them how to go on. To answer it, \
+             {answer} the answer; to stop the call, use remote_cancel."
+        ),
+        Some(UnansweredForm::Cancelled) => format!(
+            "Your user saw this question in a form and closed it without an answer. Next: ask them. To answer it, \
+             {answer} the answer."
+        ),
+        Some(UnansweredForm::Unusable) => format!(
+            "Your user saw this question in a form, which came back without a usable answer. Next: ask them. To answer \
+             it, {answer} the answer."
+        ),
+    }
 }
 
 fn waiting(agent: &str, call: &str, approval: &PendingApproval) -> String {

@@ -2,22 +2,27 @@
 
 use std::time::Duration;
 
-use attache_protocol::Json;
+use attache_protocol::{Code, Json};
 use rmcp::{
     RoleServer,
-    model::{CallToolResult, JsonObject},
+    model::{CallToolResponse, CallToolResult, InputRequiredResult, JsonObject},
     service::RequestContext,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::{
     sync::watch,
-    time::{Instant, timeout},
+    time::{Instant, timeout, timeout_at},
 };
 
 use super::call::{CallStart, report};
 use crate::{
-    AgentCall, AgentCallAnswer, AgentCallRef, AgentCallState, AgentTask, McpToolServer, RemoteAgentRequest, ToolError,
+    AgentCall, AgentCallAnswer, AgentCallRef, AgentCallState, AgentQuestion, AgentTask, AnswerContent, McpToolServer,
+    RemoteAgentRequest, ToolError,
+    elicitation::{
+        Elicitation, ElicitationWay, FormAnswerer, FormOutcome, FormRetry, FormState, MAX_ROUNDS, QuestionForm,
+        QuestionRef, UnansweredForm, has_user,
+    },
 };
 
 pub(crate) const DESCRIPTION: &str = "Sends a task to another agent and waits for its answer. The agent sees only what \
@@ -51,19 +56,106 @@ const START_GRACE: Duration = Duration::from_secs(5);
 pub(crate) async fn run(
     server: &McpToolServer,
     arguments: RemoteAgentArguments,
+    retry: Option<FormRetry>,
     context: &RequestContext<RoleServer>,
-) -> CallToolResult {
+) -> CallToolResponse {
     let ask = match RemoteAgentRequest::try_from(arguments) {
         Ok(ask) => ask,
-        Err(trouble) => return refused(&trouble),
+        Err(trouble) => return refused(&trouble).into(),
     };
-    let start = CallStart { agent: ask.agent().map(str::to_owned), began: Instant::now() };
+    let agent = match &retry {
+        Some(retry) => retry.state.agent_url.clone(),
+        None => ask.agent().map(str::to_owned),
+    };
+    let mut start = CallStart { agent, began: Instant::now(), form: None };
     let (say, said) = watch::channel(String::new());
-    let answer_timeout = server.options().answer_timeout;
-    let is_waiting = matches!(ask, RemoteAgentRequest::Wait(_));
-    let request = async {
-        let answer = server.agents().ask(server.caller(context), ask, answer_timeout, &say);
-        timeout(answer_timeout + START_GRACE, answer).await.unwrap_or_else(|_| {
+    let turn =
+        Turn { server, context, agent: start.agent.clone(), deadline: start.began + server.options().answer_timeout };
+    let ended = tokio::select! {
+        ended = server.progress_notifier(context).notify_while(turn.run(ask, retry, &say), said) => ended,
+        // The client no longer waits for the result. The call continues.
+        () = context.ct.cancelled() => TurnEnd::Call(Ok(AgentCall { call_id: None, state: AgentCallState::Running { last: None } }), None),
+    };
+    match ended {
+        TurnEnd::Call(answered, form) => {
+            start.form = form;
+            report(&start, answered).into()
+        }
+        TurnEnd::Form(form) => form.into(),
+    }
+}
+
+/// One call of the tool.
+struct Turn<'a> {
+    server: &'a McpToolServer,
+    context: &'a RequestContext<RoleServer>,
+    /// The agent that the caller named, if any.
+    agent: Option<String>,
+    deadline: Instant,
+}
+
+enum TurnEnd {
+    Call(Result<AgentCall, ToolError>, Option<UnansweredForm>),
+    /// The client asks its user and calls the tool again.
+    Form(InputRequiredResult),
+}
+
+/// Which form a question needs.
+enum NextForm {
+    /// None: the model deals with the state of the call.
+    No(Option<UnansweredForm>),
+    Result(InputRequiredResult),
+    /// The user has it in front of them.
+    Open(watch::Receiver<Option<FormOutcome>>),
+}
+
+// === impl Turn ===
+
+impl Turn<'_> {
+    /// Waits for the call and, where the client can ask its user, for their answers.
+    async fn run(&self, ask: RemoteAgentRequest, retry: Option<FormRetry>, say: &watch::Sender<String>) -> TurnEnd {
+        let mut round = 0;
+        let mut answered = match retry {
+            None => self.ask(ask, say).await,
+            Some(retry) => {
+                round = retry.state.round;
+                match self.resume(&retry, say).await {
+                    Ok(answered) => answered,
+                    Err(end) => return end,
+                }
+            }
+        };
+        loop {
+            let call = match &answered {
+                Ok(call) if round < MAX_ROUNDS => call,
+                Ok(_) | Err(_) => return TurnEnd::Call(answered, None),
+            };
+            let mut form = match self.form(call, round).await {
+                NextForm::No(unanswered) => return TurnEnd::Call(answered, unanswered),
+                NextForm::Result(form) => return TurnEnd::Form(form),
+                NextForm::Open(form) => form,
+            };
+            round += 1;
+            let _ = say.send("waiting for your answer".to_owned());
+            let outcome = timeout_at(self.deadline, form.wait_for(Option::is_some)).await;
+            let outcome = outcome.map(|outcome| outcome.ok().and_then(|outcome| outcome.clone()));
+            match outcome {
+                Err(_) => return TurnEnd::Call(answered, Some(UnansweredForm::Open)),
+                Ok(None | Some(FormOutcome::Failed)) => return TurnEnd::Call(answered, None),
+                Ok(Some(FormOutcome::Unanswered(unanswered))) => {
+                    self.remember(call, unanswered);
+                    return TurnEnd::Call(answered, Some(unanswered));
+                }
+                Ok(Some(FormOutcome::Answered(after))) => answered = self.go_on(call, after, say).await,
+            }
+        }
+    }
+
+    async fn ask(&self, ask: RemoteAgentRequest, say: &watch::Sender<String>) -> Result<AgentCall, ToolError> {
+        let is_waiting = matches!(ask, RemoteAgentRequest::Wait(_));
+        let wait = self.deadline.saturating_duration_since(Instant::now());
+        let answer = self.server.agents().ask(self.server.caller(self.context), ask, wait, say);
+        timeout(wait + START_GRACE, answer).await.unwrap_or_else(|_| {
             let hint = if is_waiting {
                 "Call again with the same call_id."
             } else {
@@ -71,19 +163,116 @@ pub(crate) async fn run(
             };
             Err(ToolError::new("timed_out", "the agent did not answer in time", hint))
         })
-    };
-    let with_progress = server.progress_notifier(context).notify_while(request, said);
-    let answered = tokio::select! {
-        answered = with_progress => answered,
-        // The client no longer waits for the result. The call continues.
-        () = context.ct.cancelled() => Ok(AgentCall { call_id: None, state: AgentCallState::Running { last: None } }),
-    };
-    report(&start, answered)
+    }
+
+    /// After the user dealt with a form: gives their answer, if the question is still open.
+    async fn resume(
+        &self,
+        retry: &FormRetry,
+        say: &watch::Sender<String>,
+    ) -> Result<Result<AgentCall, ToolError>, TurnEnd> {
+        let agents = self.server.agents();
+        let seen = agents.ask(self.server.caller(self.context), retry.look(), Duration::ZERO, say).await;
+        let Ok(call) = &seen else { return Ok(seen) };
+        let is_open = question(call).is_some_and(|(open, _)| open == retry.state.question);
+        if !is_open {
+            let after = seen.clone();
+            return Ok(self.go_on(call, after, say).await);
+        }
+        let form = Elicitation::of(self.context).zip(question(call));
+        let form = form.and_then(|(elicitation, (_, question))| QuestionForm::of(question, elicitation.dialect));
+        match form.map_or(Err(UnansweredForm::Unusable), |form| retry.answer(&form)) {
+            Ok(answer) => Ok(self.ask(answer, say).await),
+            Err(unanswered) => {
+                self.remember(call, unanswered);
+                Err(TurnEnd::Call(seen, Some(unanswered)))
+            }
+        }
+    }
+
+    /// Waits on, if the call does nothing else.
+    async fn go_on(
+        &self,
+        call: &AgentCall,
+        after: Result<AgentCall, ToolError>,
+        say: &watch::Sender<String>,
+    ) -> Result<AgentCall, ToolError> {
+        let is_running = match &after {
+            Ok(after) => matches!(after.state, AgentCallState::Running { .. }),
+            // Somebody else answered first.
+            Err(trouble) => trouble.code == Code::NotWaiting.as_str(),
+        };
+        match &call.call_id {
+            Some(call_id) if is_running => {
+                let call = AgentCallRef { call_id: call_id.clone(), agent_url: self.agent.clone() };
+                self.ask(RemoteAgentRequest::Wait(call), say).await
+            }
+            _ => after,
+        }
+    }
+
+    /// The form for what the call waits for.
+    async fn form(&self, call: &AgentCall, round: usize) -> NextForm {
+        let asked = question(call).filter(|(_, question)| has_user(question.caller));
+        let Some(((question, asked), elicitation)) = asked.zip(Elicitation::of(self.context)) else {
+            return NextForm::No(None);
+        };
+        let session = self.server.session();
+        if let Some(open) = session.forms().find(&question) {
+            return NextForm::Open(open);
+        }
+        if self.server.refused_forms().contains(&question) {
+            return NextForm::No(None);
+        }
+        let form = QuestionForm::of(asked, elicitation.dialect);
+        let Some((form, params)) = form.and_then(|form| form.request(self.agent.as_deref()).map(|asks| (form, asks)))
+        else {
+            return NextForm::No(None);
+        };
+        match elicitation.way {
+            ElicitationWay::Result => {
+                let state = FormState { question, agent_url: self.agent.clone(), round: round + 1 };
+                state.ask(params).map_or(NextForm::No(None), NextForm::Result)
+            }
+            ElicitationWay::Request => {
+                let answerer = FormAnswerer {
+                    agents: self.server.agents_handle(),
+                    caller: self.context.extensions.get().cloned(),
+                    agent_url: self.agent.clone(),
+                };
+                let peer = &self.context.peer;
+                let opened = session.forms().open(question, form, params, peer, answerer, session.background()).await;
+                opened.map_or(NextForm::No(None), NextForm::Open)
+            }
+        }
+    }
+
+    fn remember(&self, call: &AgentCall, unanswered: UnansweredForm) {
+        if let Some((question, _)) = question(call).filter(|_| unanswered.is_final()) {
+            self.server.refused_forms().add(question);
+        }
+    }
+}
+
+/// The question that the call waits for.
+fn question(call: &AgentCall) -> Option<(QuestionRef, &AgentQuestion)> {
+    let call_id = call.call_id.clone()?;
+    match &call.state {
+        AgentCallState::InputRequired(question) if !question.id.is_empty() => {
+            Some((QuestionRef { call_id, question_id: question.id.clone() }, question))
+        }
+        AgentCallState::InputRequired(_)
+        | AgentCallState::Completed { .. }
+        | AgentCallState::Running { .. }
+        | AgentCallState::ApprovalRequired(_)
+        | AgentCallState::Cancelled
+        | AgentCallState::Failed(_) => None,
+    }
 }
 
 /// The result for a request that could not be sent.
 pub(crate) fn refused(trouble: &ToolError) -> CallToolResult {
-    report(&CallStart { agent: None, began: Instant::now() }, Err(trouble.clone()))
+    report(&CallStart { agent: None, began: Instant::now(), form: None }, Err(trouble.clone()))
 }
 
 // === impl RemoteAgentRequest ===
@@ -115,6 +304,7 @@ impl TryFrom<RemoteAgentArguments> for RemoteAgentRequest {
             }
             (None, Some(call_id), None, None) => Ok(Self::Wait(AgentCallRef { call_id, agent_url })),
             (None, Some(call_id), Some(question_id), Some(answer)) => {
+                let answer = AnswerContent::Text(answer);
                 Ok(Self::Answer(AgentCallAnswer { call: AgentCallRef { call_id, agent_url }, question_id, answer }))
             }
             (None, Some(_), _, _) => Err(ToolError::invalid(

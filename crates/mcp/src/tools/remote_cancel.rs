@@ -26,7 +26,7 @@ pub(crate) async fn run(
     context: &RequestContext<RoleServer>,
 ) -> CallToolResult {
     let RemoteCancelArguments { call_id, agent_url } = arguments;
-    let start = CallStart { agent: agent_url.clone(), began: Instant::now() };
+    let start = CallStart { agent: agent_url.clone(), began: Instant::now(), form: None };
     if call_id.trim().is_empty() {
         let trouble = ToolError::invalid("call_id is empty", "Use the call_id from an earlier remote_agent result.");
         return report(&start, Err(trouble));

@@ -2,17 +2,18 @@
 //! are answered by a data part or in words: whoever can only read and write text can answer them too.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::part::{Part, PartContent};
 use crate::Json;
 
 /// What an agent asks at once.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Questionnaire {
     pub questions: Vec<OptionQuestion>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OptionQuestion {
     pub question: String,
     /// A word or two, as a title.
@@ -25,7 +26,7 @@ pub struct OptionQuestion {
     pub multi_select: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct QuestionOption {
     pub label: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -17,6 +17,7 @@ use crate::{
     wire::{
         adapter::RunTools,
         part::Part,
+        questionnaire::Questionnaire,
         usage::{Budget, CostSource},
     },
 };
@@ -225,6 +226,9 @@ pub struct PendingQuestion {
     pub id: String,
     /// The question, or the step to approve: `Bash: touch x`.
     pub what: String,
+    /// The same question as a form, if the agent offered options.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub questionnaire: Option<Questionnaire>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -131,6 +131,7 @@ __all__ = [
     "OnTimeout",
     "OnceReason",
     "OpenTunnelRequest",
+    "OptionQuestion",
     "OutputLocation",
     "PairingCodeResponse",
     "PairingDecision",
@@ -156,6 +157,8 @@ __all__ = [
     "PublishedDelegation",
     "PublishedDelegationList",
     "PullResponse",
+    "QuestionOption",
+    "Questionnaire",
     "Quota",
     "QuotaList",
     "Recovery",
@@ -1390,6 +1393,18 @@ class OpenTunnelRequest(_OpenTunnelRequestRequired, total=False):
     """Both directions together. Default: the hub's own limit."""
 
 
+class _OptionQuestionRequired(TypedDict):
+    question: str
+
+
+class OptionQuestion(_OptionQuestionRequired, total=False):
+    header: str | None
+    """A word or two, as a title."""
+    multi_select: bool
+    options: list[QuestionOption]
+    """None: the answer is free text."""
+
+
 class _OutputLocationRequired(TypedDict):
     bytes: int
     """The length of the complete output."""
@@ -1487,14 +1502,19 @@ class PeerRequest(_PeerRequestRequired, total=False):
     """The key to send to the agent. `''` removes it. Never shown again."""
 
 
-class PendingQuestion(TypedDict):
-    """The oldest question a run waits for. Text from the agent is untrusted: show it inert."""
+class _PendingQuestionRequired(TypedDict):
     id: str
     """`prm_…` of a permission request, `ask_…` of a question."""
     kind: WaitReason
     """`approval` is decided by a person, `input` is answered by the caller."""
     what: str
     """The question, or the step to approve: `Bash: touch x`."""
+
+
+class PendingQuestion(_PendingQuestionRequired, total=False):
+    """The oldest question a run waits for. Text from the agent is untrusted: show it inert."""
+    questionnaire: Questionnaire | None
+    """The same question as a form, if the agent offered options."""
 
 
 class _PermissionAnswerRequired(TypedDict):
@@ -1641,6 +1661,19 @@ class PublishedDelegationList(_PublishedDelegationListRequired, total=False):
 
 class PullResponse(TypedDict, total=False):
     task_run: ClaimedRun | None
+
+
+class _QuestionOptionRequired(TypedDict):
+    label: str
+
+
+class QuestionOption(_QuestionOptionRequired, total=False):
+    description: str | None
+
+
+class Questionnaire(TypedDict):
+    """What an agent asks at once."""
+    questions: list[OptionQuestion]
 
 
 class _QuotaRequired(TypedDict):
