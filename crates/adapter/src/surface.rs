@@ -90,6 +90,7 @@ async fn health(State(service): SharedService, headers: HeaderMap) -> Result<Res
                 host: Some(service.host()),
                 asks: service.asks(),
                 plans: service.plans(),
+                takes_input: service.accepts_unsolicited(),
                 worktrees: service.makes_worktrees(),
                 running,
                 also_running,

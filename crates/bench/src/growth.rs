@@ -71,7 +71,7 @@ pub(super) async fn run(args: GrowthArgs, shape: FiguresFormat) -> BenchResult<(
 }
 
 /// Complete runs of the first agent, so that the stored data looks like a hub's history.
-async fn fill(world: &BenchWorld, count: usize) -> BenchResult<()> {
+pub(super) async fn fill(world: &BenchWorld, count: usize) -> BenchResult<()> {
     let tasks: Vec<_> = (0..FILLERS)
         .map(|number| {
             let world = world.clone();

@@ -6,6 +6,7 @@ mod a2a;
 mod bare_queue;
 mod calls;
 mod channels;
+mod console;
 mod delegation;
 mod growth;
 mod hosts;
@@ -30,6 +31,7 @@ mod world;
   attache bench a2a --callers 32
   attache bench growth --sizes 1000,100000
   attache bench channels --channels 10000
+  attache bench console
   attache bench workspace
   attache bench delegation
   attache bench hosts
@@ -54,6 +56,8 @@ enum Benchmark {
     Growth(GrowthArgs),
     /// Memory of an idle channel, time until a run reaches a device, fan-out of one stream to many watchers
     Channels(channels::Args),
+    /// What a person with a browser waits for, with a long history stored: a page, a line of output, an approval
+    Console(console::Args),
     /// A delegated folder under stock sshfs compared with OpenSSH's own server: throughput, small files, time to revoke
     /// a lease
     Workspace(workspace::Args),
@@ -115,6 +119,7 @@ pub async fn run(args: Args, shape: FiguresFormat) -> BenchResult<()> {
         Benchmark::A2a(args) => a2a::run(args, shape).await,
         Benchmark::Growth(args) => growth::run(args, shape).await,
         Benchmark::Channels(args) => channels::run(args, shape).await,
+        Benchmark::Console(args) => console::run(args, shape).await,
         Benchmark::Workspace(args) => workspace::run(args, shape).await,
         Benchmark::Delegation(args) => delegation::run(args, shape).await,
         Benchmark::Hosts(args) => hosts::run(args, shape).await,

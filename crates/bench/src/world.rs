@@ -1,6 +1,7 @@
 //! A store with agents and paired runtimes to drive, in a scratch folder that is removed afterwards.
 
 use std::{
+    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -70,9 +71,19 @@ impl Drop for BenchFolder {
 
 impl BenchWorld {
     pub(super) async fn make(folder: &Path, queues: usize) -> BenchResult<Self> {
+        Self::of_tenant(folder, "bench", queues).await
+    }
+
+    /// The database of a hub that hasn't been started yet.
+    pub(super) async fn of_hub(folder: &Path, queues: usize) -> BenchResult<Self> {
+        std::fs::DirBuilder::new().mode(0o700).recursive(true).create(folder)?;
+        Self::of_tenant(folder, "default", queues).await
+    }
+
+    async fn of_tenant(folder: &Path, tenant: &str, queues: usize) -> BenchResult<Self> {
         let env = Env::system();
         let store = Arc::new(SqlStore::open(&folder.join("hub.db"))?);
-        let tenant = store.ensure_tenant(env.tenant_id(), "bench", env.now()).await?;
+        let tenant = store.ensure_tenant(env.tenant_id(), tenant, env.now()).await?;
         let mut world = Self { env, store, tenant, queues: Vec::new() };
         for number in 0..queues {
             let queue = world.pair(number).await?;

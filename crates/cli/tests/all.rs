@@ -7,6 +7,15 @@
 
 mod harness;
 
+/// A browser for tests, shared with those of the console.
+#[path = "../../console/tests/all/webdriver.rs"]
+#[allow(dead_code, reason = "not every suite uses every part")]
+mod webdriver;
+
+/// The keys of a browser's push subscription, shared with the tests of the hub.
+#[path = "../../hub/tests/notifications/browser.rs"]
+mod push_browser;
+
 mod a2a;
 mod access;
 mod adapter;
@@ -22,6 +31,7 @@ mod checklist;
 mod conformance;
 mod contexts;
 mod damage;
+mod day;
 mod delegated_folders;
 mod delegations;
 mod deliveries;

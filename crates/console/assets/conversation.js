@@ -1,7 +1,7 @@
 // A conversation: shows what agents do while they do it, and sends with Ctrl or ⌘ and Enter.
 import { append } from "./log.js";
 
-const SHOWN = ["chunk", "thought", "call", "progress"];
+const SHOWN = ["chunk", "thought", "call", "progress", "input"];
 const streams = new Map();
 const template = document.createElement("template");
 

@@ -5,6 +5,7 @@
 //! [`text`].
 
 mod assets;
+mod compression;
 mod docs;
 mod form;
 mod headers;
@@ -44,6 +45,7 @@ pub fn router(hub: Handle, options: Options) -> Router {
         .method_not_allowed_fallback(problem::wrong_method)
         .layer(middleware::from_fn(problem::render))
         .layer(middleware::from_fn(headers::secure))
+        .layer(middleware::from_fn(compression::compress))
         .with_state(console)
 }
 

@@ -6,6 +6,7 @@ pub mod access_file;
 pub mod actor;
 pub mod autorun;
 pub mod clock;
+pub mod crc32;
 pub mod digest;
 pub mod env;
 pub mod error;

@@ -11,9 +11,9 @@ use attache_protocol::{
     Json, RunId, WorkspaceId,
     env::Env,
     wire::{
-        adapter::WallsProof,
+        adapter::{AdapterHealth, WallsProof},
         run::Sandbox,
-        runtime::{ASKS, DeclaredExtension, DeclaredSandbox, PLANS, SANDBOX, WORKTREES, WalledRuns},
+        runtime::{ASKS, DeclaredExtension, DeclaredSandbox, PLANS, SANDBOX, TAKES_INPUT, WORKTREES, WalledRuns},
     },
 };
 
@@ -69,6 +69,7 @@ pub(crate) struct DeviceRuntime {
 pub(crate) struct ReportedAgent {
     asks: bool,
     plans: bool,
+    takes_input: bool,
     worktrees: bool,
     walls: Option<WallsProof>,
 }
@@ -82,17 +83,26 @@ impl DeviceRuntime {
         let health = self.adapter.health().await.ok();
         let mut agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(health) = health {
-            let (asks, plans, worktrees) = (health.asks, health.plans, health.worktrees);
-            *agent = ReportedAgent { asks, plans, worktrees, walls: health.walls };
+            let AdapterHealth { asks, plans, takes_input, worktrees, walls, .. } = health;
+            *agent = ReportedAgent { asks, plans, takes_input, worktrees, walls };
         }
         let asks = agent.asks.then(|| DeclaredExtension::new(ASKS));
         let plans = agent.plans.then(|| DeclaredExtension::new(PLANS));
+        let takes_input = agent.takes_input.then(|| DeclaredExtension::new(TAKES_INPUT));
         let worktrees = agent.worktrees.then(|| DeclaredExtension::new(WORKTREES));
         let walls = agent.walls.clone().map(|proof| {
             let params = Json::of(&DeclaredSandbox { runs: self.walled, proof });
             DeclaredExtension { uri: SANDBOX.to_owned(), params: Some(params) }
         });
-        self.extensions.iter().cloned().chain(asks).chain(plans).chain(worktrees).chain(walls).collect()
+        self.extensions
+            .iter()
+            .cloned()
+            .chain(asks)
+            .chain(plans)
+            .chain(takes_input)
+            .chain(worktrees)
+            .chain(walls)
+            .collect()
     }
 
     /// The limits of a run whose caller asked for none, wherever walls enforce them.

@@ -123,6 +123,9 @@ pub trait HostDialect: fmt::Debug + Send + Sync + 'static {
     /// See [`Driver::plans`].
     const PLANS: bool = false;
 
+    /// See [`Driver::accepts_unsolicited`].
+    const TAKES_INPUT: bool = false;
+
     /// The shell command that continues a session in a terminal, up to its id. `None` if runs can't continue sessions.
     const RESUME: Option<&str> = None;
 
@@ -178,6 +181,10 @@ impl<D: HostDialect> Driver for HostDriver<D> {
 
     fn plans(&self) -> bool {
         D::PLANS
+    }
+
+    fn accepts_unsolicited(&self) -> bool {
+        D::TAKES_INPUT
     }
 
     fn continues_sessions(&self) -> bool {

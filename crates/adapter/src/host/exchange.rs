@@ -1,9 +1,11 @@
 //! What a host says and what people answer to its questions, in the order it arrives. Waiting for a person never blocks
 //! the conversation.
 
+use attache_protocol::Json;
 use futures_util::future::{self, BoxFuture};
 
 use super::{ApprovalAnswer, HostLines, KeyedAnswer, lines::HostLine};
+use crate::Asker;
 
 /// The host's output, and its questions that are open for people.
 pub(crate) struct HostExchange<K> {
@@ -12,6 +14,8 @@ pub(crate) struct HostExchange<K> {
     open: Vec<(OpenQuestion<K>, usize)>,
     /// The length of the line that was heard last.
     heard: usize,
+    /// Where the caller speaks without being asked, if the host takes that.
+    caller: Option<Asker>,
 }
 
 /// A question with the host's own key for it. Dropping it withdraws it.
@@ -24,6 +28,8 @@ pub(crate) struct OpenQuestion<K> {
 
 pub(crate) enum HostInput<K> {
     Answer(KeyedAnswer<K>),
+    /// What the caller says without being asked, as parts.
+    Unsolicited(Json),
     /// `None` once the host has closed its output.
     Line(Option<HostLine>),
 }
@@ -36,7 +42,14 @@ const MAX_OPEN_BYTES: usize = 32 << 20;
 
 impl<K> HostExchange<K> {
     pub(crate) const fn new(lines: HostLines) -> Self {
-        Self { lines, open: Vec::new(), heard: 0 }
+        Self { lines, open: Vec::new(), heard: 0, caller: None }
+    }
+
+    /// Also hears what the caller says without being asked.
+    #[must_use]
+    pub(crate) fn with_caller(mut self, caller: Asker) -> Self {
+        self.caller = Some(caller);
+        self
     }
 
     pub(crate) fn push(&mut self, question: OpenQuestion<K>) {
@@ -52,9 +65,9 @@ impl<K> HostExchange<K> {
         self.open.drain(..).map(|(question, _)| question.key).collect()
     }
 
-    /// The next answer or line. Can be dropped at any time.
+    /// The next answer, message of the caller, or line. Can be dropped at any time.
     pub(crate) async fn next(&mut self) -> HostInput<K> {
-        let Self { lines, open, heard } = self;
+        let Self { lines, open, heard, caller } = self;
         let asks_too_much =
             open.len() >= MAX_OPEN || open.iter().map(|(_, bytes)| bytes).sum::<usize>() >= MAX_OPEN_BYTES;
         let answered = async {
@@ -65,12 +78,19 @@ impl<K> HostExchange<K> {
                 future::select_all(open.iter_mut().map(|(question, _)| &mut question.answer)).await;
             (index, answer)
         };
+        let said = async {
+            match caller {
+                Some(caller) => caller.next_unsolicited().await,
+                None => future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             (index, answer) = answered => {
                 let (OpenQuestion { key, step, .. }, _) = open.remove(index);
                 HostInput::Answer(KeyedAnswer { key, step, answer })
             }
+            parts = said => HostInput::Unsolicited(parts),
             line = lines.next(), if !asks_too_much => {
                 *heard = line.as_ref().map_or(0, HostLine::bytes);
                 HostInput::Line(line)

@@ -23,6 +23,13 @@ pub(crate) trait RpcConversation: Send {
 
     /// Passes people's answer to the host, in its own terms and for this one time only.
     fn send_answer(&mut self, answered: KeyedAnswer<Self::Question>) -> impl Future<Output = ()> + Send;
+
+    /// Passes on what the caller says without being asked. Only for an exchange [`with_caller`].
+    ///
+    /// [`with_caller`]: HostExchange::with_caller
+    fn on_unsolicited(&mut self, _parts: Json) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 }
 
 /// A message from a host.
@@ -107,6 +114,7 @@ pub(crate) async fn step<C: RpcConversation>(
 ) -> Result<Option<(u64, Result<Json, Error>)>, TurnVerdict> {
     match conversation.exchange().next().await {
         HostInput::Answer(answered) => conversation.send_answer(answered).await,
+        HostInput::Unsolicited(parts) => conversation.on_unsolicited(parts).await,
         HostInput::Line(line) => match conversation.read(line)? {
             Some(HostRpcMessage::Response { id, result }) => return Ok(Some((id, result))),
             Some(HostRpcMessage::Request { id, method, params }) => conversation.on_request(id, method, params).await,

@@ -4,7 +4,7 @@ use attache_protocol::{
     Json,
     rules::permission_mode::StepAssurance,
     wire::{
-        adapter::{AdapterProgress, FullOutput},
+        adapter::{AdapterInputAnswer, AdapterProgress, FullOutput},
         questionnaire::Questionnaire,
         run::SandboxLimit,
     },
@@ -135,6 +135,11 @@ impl HostTurn {
     pub(crate) fn inside(mut self, walled: &[SandboxLimit]) -> Self {
         self.is_walled = walled.contains(&SandboxLimit::CwdOnly);
         self
+    }
+
+    /// Where the caller speaks without being asked.
+    pub(crate) fn caller(&self) -> Asker {
+        self.asker.clone()
     }
 
     pub(crate) const fn budget(&self) -> &RunBudget {
@@ -280,6 +285,16 @@ impl HostTurn {
             }
             ApprovalAnswer::Stopped => {}
         }
+    }
+
+    /// What the caller says while the host works. Files and data can't reach it then.
+    pub(crate) fn said_by_caller(&self, parts: &Json) -> Option<String> {
+        let text = AdapterInputAnswer::text(parts);
+        if text.trim().is_empty() {
+            self.log("warning", "only text reaches the agent while it works; the input was not delivered");
+            return None;
+        }
+        Some(text)
     }
 
     /// A step refused by the host's own rules, without asking people.

@@ -19,7 +19,6 @@ async fn a_question_shows_the_exact_command() {
     let [question] = questions.as_slice() else { panic!("{questions:?}") };
     let input = json!({
         "command": "/bin/bash -lc \"echo hi > b.txt\"", "cwd": world.cwd, "sandbox": "on",
-        "actions": [{"type": "unknown", "command": "echo hi > b.txt"}],
     });
     let expected = json!({
         "id": "q1", "tool": "shell", "input": input, "cwd": world.cwd, "risk": "high", "undisclosed": ["paths"],

@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use crate::{
-    hosts::answered_within,
+    hosts::{answer, answered_within},
     world::{AdapterWorld, ReceivedEvent},
 };
 
@@ -68,6 +68,24 @@ pub(crate) async fn run(
     decide: impl Fn(&Value) -> Value,
 ) -> (Vec<Value>, Vec<ReceivedEvent>) {
     answered_within(world, task, SLOW, decide).await
+}
+
+/// The same for a task whose caller says something once the program has got this far.
+pub(crate) async fn told(world: &AdapterWorld, task: &Value, once: (&str, &str), message: &str) -> Vec<ReceivedEvent> {
+    let (mut events, mut all, mut is_told) = (world.stream(task).await, Vec::new(), false);
+    while let Some(event) = events.next_within(SLOW).await {
+        if event.1 == once.0 && event.2.to_string().contains(once.1) && !is_told {
+            let path = format!("/run-task/{}/input", task["task_run_id"].as_str().unwrap());
+            let reply = world.post(&path, json!({"parts": [{"text": message}]}).to_string().as_bytes()).await;
+            assert_eq!(reply.status, 200, "{}", reply.body);
+            is_told = true;
+        }
+        if event.1 == "permission" {
+            answer(world, task, &event.2, &json!({"approved": true})).await;
+        }
+        all.push(event);
+    }
+    all
 }
 
 /// The sessions that the adapter lists.

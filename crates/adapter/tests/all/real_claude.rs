@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     hosts::{cancelled, failure, no, result, texts, yes},
-    real::{RealProgram, SLOW, run, sessions, tools},
+    real::{RealProgram, SLOW, run, sessions, told, tools},
     world::{AdapterWorld, task, with},
 };
 
@@ -581,5 +581,24 @@ async fn a_plan_can_be_made_whatever_the_settings_and_limits() {
     // Without the mode, there is no plan to present.
     let (questions, _) = run(&world, &task("CALL:ExitPlanMode {\"plan\":\"x\"}"), yes).await;
     assert_eq!(questions, Vec::<Value>::new());
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_reaches_it_while_it_works() {
+    let Some(stage) = stage().await else { return };
+    let world = usual_world(&stage).await;
+    // During a step: the model gets it with the result.
+    let events = told(&world, &task("RUN:echo one > one\nSAY:unchanged"), ("permission", "one"), "SAY:changed").await;
+    let ended = result(&events);
+    assert!(ended["success"] == true && ended["output"]["text"].as_str().unwrap().contains("changed"), "{ended}");
+    assert!(!ended.to_string().contains("unchanged") && stage.workspace().join("one").exists(), "{ended}");
+    // While the model answers: as another turn of the same run.
+    let slow = task("SLEEP:3 SAY:first");
+    let events = told(&world, &slow, ("progress", "is working on the task"), "SAY:second").await;
+    let ended = result(&events);
+    let said = ended["output"]["text"].as_str().unwrap_or_default();
+    assert!(said.contains("second"), "{ended}");
+    assert_eq!(events.iter().filter(|(_, name, _)| name == "result").count(), 1);
     world.stop().await;
 }

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 
 use crate::{
     hosts::{cancelled, failure, marked, no, result, texts, until_told, yes},
-    real::{RealProgram, run, sessions, target, tools},
+    real::{RealProgram, run, sessions, target, told, tools},
     world::{AdapterWorld, ReceivedEvent, task, until, with},
 };
 
@@ -56,10 +56,8 @@ async fn a_file_is_written_after_approval_and_not_after_denial() {
     let (questions, events) = run(&world, &task("WRITE:a.txt=by people"), yes).await;
     assert_eq!(result(&events)["success"], true, "{}", result(&events));
     assert_eq!(std::fs::read_to_string(ws.join("a.txt")).unwrap(), "by people\n");
-    let command = r"printf '%s\n' 'by people' > 'a.txt'";
     let input = json!({
         "command": r#"/bin/bash -lc "printf '%s\\n' 'by people' > 'a.txt'""#, "cwd": ws, "sandbox": "on",
-        "actions": [{"type": "unknown", "command": command}],
     });
     let question = json!({
         "id": "q1", "tool": "shell", "input": input, "cwd": ws, "risk": "high", "undisclosed": ["paths"],
@@ -491,5 +489,24 @@ async fn usage_limits_and_missing_logins_are_not_outages() {
         let (_, events) = run(&world, &task(&format!("FAIL:{status}")), yes).await;
         assert_eq!(result(&events)["error"]["code"], code, "{}", result(&events));
     }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_reaches_it_while_it_works() {
+    let Some(stage) = stage().await else { return };
+    let world = usual_world(&stage).await;
+    // During a step: the model gets it with the result.
+    let events = told(&world, &task("RUN:echo one > one\nSAY:unchanged"), ("permission", "one"), "SAY:changed").await;
+    let ended = result(&events);
+    assert!(ended["success"] == true && ended["output"]["text"].as_str().unwrap().contains("changed"), "{ended}");
+    assert!(!ended.to_string().contains("unchanged") && stage.workspace().join("one").exists(), "{ended}");
+    // While the model answers: as another turn of the same run.
+    let slow = task("SLEEP:3 SAY:first");
+    let events = told(&world, &slow, ("progress", "is working on the task"), "SAY:second").await;
+    let ended = result(&events);
+    let said = ended["output"]["text"].as_str().unwrap_or_default();
+    assert!(said.contains("second"), "{ended}");
+    assert_eq!(events.iter().filter(|(_, name, _)| name == "result").count(), 1);
     world.stop().await;
 }

@@ -23,13 +23,13 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{BenchResult, ServerProcess};
 
-pub(super) const AGENT: &str = "stopwatch";
+pub(crate) const AGENT: &str = "stopwatch";
 /// A task that asks for permission before it ends.
-pub(super) const ASK: &str = "ask";
+pub(crate) const ASK: &str = "ask";
 
 /// What the agent observed, and when.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum AgentMoment {
+pub(crate) enum AgentMoment {
     Arrived(RunId, Instant),
     Answered(RunId, Instant),
 }
@@ -38,8 +38,8 @@ pub(super) enum AgentMoment {
 struct StopwatchDriver(mpsc::UnboundedSender<AgentMoment>);
 
 #[derive(Debug)]
-pub(super) struct BenchDevice {
-    pub(super) noticed: mpsc::UnboundedReceiver<AgentMoment>,
+pub(crate) struct BenchDevice {
+    pub(crate) noticed: mpsc::UnboundedReceiver<AgentMoment>,
     _tasks: [AbortOnDropHandle<()>; 2],
 }
 
@@ -47,7 +47,7 @@ pub(super) struct BenchDevice {
 
 impl BenchDevice {
     /// Creates the agent, pairs this process with it and starts working.
-    pub(super) async fn start(server: &ServerProcess, owner: &HubClient, home: &Path) -> BenchResult<Self> {
+    pub(crate) async fn start(server: &ServerProcess, owner: &HubClient, home: &Path) -> BenchResult<Self> {
         let env = Env::system();
         let (notice, noticed) = mpsc::unbounded_channel();
         let secret = Kind::AdapterSecret.generate(&env);

@@ -1,7 +1,7 @@
 //! `attache bench channels`: the cost of an idle channel, the time until a run reaches a device, and the fan-out of a
 //! stream.
 
-mod device;
+pub(super) mod device;
 mod dispatch;
 mod fanout;
 mod idle;

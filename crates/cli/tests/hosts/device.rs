@@ -42,6 +42,11 @@ macro_rules! device_or_skip {
 impl HostDevice {
     /// Pairs with only `--local-executor-type`, as a person would. None if the host isn't installed.
     pub fn start(program: &HostProgram) -> Option<Self> {
+        Self::on_hub(program, &[])
+    }
+
+    /// The same, with arguments for the hub.
+    pub fn on_hub(program: &HostProgram, args: &[&str]) -> Option<Self> {
         let programs = program.found()?;
         let model = TestModel::start();
         // Not in the system's temporary folder: Codex's sandbox refuses to work there.
@@ -52,7 +57,7 @@ impl HostDevice {
         (program.prepare)(&mut home, &model);
         let folder = home.path().join("project");
         fs::create_dir(&folder).unwrap();
-        let hub = home.hub(&[]);
+        let hub = home.hub(args);
         hub.add_agent(AGENT);
         let code = hub.pairing_code(AGENT);
         let workspace = folder.to_str().unwrap();

@@ -53,6 +53,8 @@ struct ConversationPage {
     modes: Vec<PermissionModeChoice>,
     /// An agent that still works, so that the next message waits.
     busy: Option<String>,
+    /// The run that takes a message while it works.
+    takes_input: Option<String>,
     /// The command that goes on with it in a terminal of the agent's device.
     command: Option<String>,
     /// Nothing was said yet: the next message continues a session of a terminal.
@@ -85,8 +87,11 @@ pub(crate) async fn show(
     for message in messages.iter().filter(|message| message.created_at >= since) {
         turns.push((message.created_at, ConversationTurn::Message(SaidMessage::new(message, viewer.scene()))));
     }
+    let mut takes_input = None;
     for run in &found.task_runs {
-        turns.push((run.created_at, ConversationTurn::Run(Box::new(turn(&session, run).await?))));
+        let (turn, hears) = turn(&session, run).await?;
+        takes_input = hears.then(|| run.task_run_id.to_string());
+        turns.push((run.created_at, ConversationTurn::Run(Box::new(turn))));
     }
     turns.sort_by_key(|(at, _)| *at);
     let newest = found.task_runs.last();
@@ -113,6 +118,7 @@ pub(crate) async fn show(
         agents: accounts.iter().map(|account| AgentChoice::worker(account, &answering, t)).collect(),
         modes: modes(remembered(newest, &accounts), t),
         busy: newest.filter(|run| !status::has_ended(run.status)).map(|run| run.agent_name.clone()),
+        takes_input,
         command,
         continues: newest.is_none() && continued.is_some(),
         back: "conversation",
@@ -135,7 +141,8 @@ async fn own_messages(session: &BrowserSession, id: ConversationId) -> PageResul
     Ok(messages)
 }
 
-async fn turn(session: &BrowserSession, run: &Run) -> PageResult<RunTurn> {
+/// The run as a turn, and whether it takes a message while it works. A question is answered on its card instead.
+async fn turn(session: &BrowserSession, run: &Run) -> PageResult<(RunTurn, bool)> {
     let loaded = run::load(session, run.task_run_id).await?;
     let events = run::log_page(session, &loaded.run, 0).await?;
     let viewer = run::viewer(session, &loaded.run, &events).await?;
@@ -143,12 +150,13 @@ async fn turn(session: &BrowserSession, run: &Run) -> PageResult<RunTurn> {
     let after = events.last().map_or(0, |event| event.seq);
     let detail = RunDetail::new(&loaded.run, loaded.around(), viewer.scene());
     let is_shown = |item: &LogItem| match item.kind {
-        LogItemKind::Call => true,
+        LogItemKind::Call | LogItemKind::Input => true,
         // The answer repeats what was said on the way to it.
         LogItemKind::Chunk | LogItemKind::Thought | LogItemKind::Progress => !detail.ended,
         LogItemKind::Said | LogItemKind::Host | LogItemKind::Step | LogItemKind::Gap => false,
     };
-    Ok(RunTurn {
+    let takes_input = loaded.takes_input() && loaded.wait.question.is_none();
+    let turn = RunTurn {
         asked: SaidMessage::task(&loaded.run, &detail),
         items: join(events.iter().map(|event| reader.item(event))).into_iter().filter(is_shown).collect(),
         after,
@@ -157,5 +165,6 @@ async fn turn(session: &BrowserSession, run: &Run) -> PageResult<RunTurn> {
         cards: loaded.wait.cards,
         question: loaded.wait.question,
         run: detail,
-    })
+    };
+    Ok((turn, takes_input))
 }

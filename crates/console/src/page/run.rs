@@ -14,7 +14,7 @@ use attache_protocol::{
         account::Account,
         event::Event,
         run::{CancelRequest, Run},
-        runtime::Runtime,
+        runtime::{Runtime, TAKES_INPUT},
     },
 };
 use axum::extract::{Path, Query};
@@ -376,6 +376,13 @@ fn timeline(loaded: &RunPageData, viewer: &PageViewer, t: &'static Text) -> Vec<
 // === impl RunPageData ===
 
 impl RunPageData {
+    /// Whether the agent takes a message while it works on this run.
+    pub(crate) fn takes_input(&self) -> bool {
+        let device = self.run.runtime_id.and_then(|id| self.runtimes.iter().find(|runtime| runtime.runtime_id == id));
+        let declares = |device: &Runtime| device.extensions.iter().any(|extension| extension.uri == TAKES_INPUT);
+        self.run.status == RunStatus::Running && device.is_some_and(declares)
+    }
+
     pub(crate) fn around(&self) -> RunAgentFacts<'_> {
         let device = self.run.runtime_id.and_then(|id| self.runtimes.iter().find(|runtime| runtime.runtime_id == id));
         let (account, busy_with) = (self.account.as_ref(), self.busy_with.as_ref());

@@ -197,6 +197,20 @@ fn mode(fields: &FormFields) -> PageResult<Option<PermissionMode>> {
     given.map(|text| PermissionMode::from_text(&text).ok_or(PageError::Form)).transpose()
 }
 
+/// Starts the next run of this one's conversation with the message of the form.
+pub(crate) async fn follow(session: &BrowserSession, run: &Run, fields: &FormFields) -> PageResult<RunId> {
+    let text = fields.get("text").replace("\r\n", "\n");
+    let request = CreateRunRequest {
+        agent_id: run.agent_id.to_string(),
+        conversation_id: Some(run.conversation_id),
+        input: Some(Json::of(&NewRunInput { text: &text })),
+        permission_mode: mode(fields)?,
+        ..CreateRunRequest::default()
+    };
+    let headers = CallHeaders { idempotency_key: fields.non_empty("key"), ..CallHeaders::default() };
+    start(session, request, headers).await
+}
+
 /// Runs the same task with the same agent again.
 pub(crate) async fn rerun(Path(run): Path<String>, posted: SubmittedForm) -> PageResult {
     let run: RunId = run.parse().map_err(|_| PageError::NoSuchPath)?;

@@ -10,7 +10,7 @@ use axum::extract::Path;
 
 use crate::{
     form::{FormFields, SubmittedForm},
-    page::{inbox, redirect_after_form},
+    page::{inbox, redirect_after_form, run_new},
     problem::{PageError, PageResult},
     session::BrowserSession,
     view::{permission::ApprovalCard, question::QuestionCard},
@@ -76,6 +76,16 @@ pub(crate) async fn give_input(Path(run): Path<String>, posted: SubmittedForm) -
             Ok(redirect_after_form(&format!("/conversations/{}", run.conversation_id)))
         }
         Ok(_) => Ok(redirect_after_form(&format!("/runs/{id}?said=sent"))),
+        // It comes too late for this run, so it is the next message.
+        Err(error)
+            if matches!(error.code, Code::RunEnded | Code::NotWaiting)
+                && fields.get("back") == "conversation"
+                && fields.get("question").is_empty() =>
+        {
+            let run = session.hub.run(&session.principal, id).await?;
+            run_new::follow(&session, &run, &fields).await?;
+            Ok(redirect_after_form(&format!("/conversations/{}#reply", run.conversation_id)))
+        }
         // The run has just ended. Its page shows how.
         Err(error) if matches!(error.code, Code::RunEnded | Code::NotWaiting) => {
             Ok(redirect_after_form(&format!("/runs/{id}")))

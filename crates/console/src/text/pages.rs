@@ -621,6 +621,8 @@ texts! {
     reply_send: "Send" zh "发送";
     reply_to: "To" zh "发给";
     reply_later(agent): "{agent} is still working. Your message comes next." zh "{agent} 仍在工作，你的消息将排在其后。";
+    reply_later_or_now(agent): "{agent} is still working. Tell it now, or your message comes next." zh "{agent} 仍在工作。可以立即告诉它，否则你的消息将排在其后。";
+    reply_now: "Tell it now" zh "立即告诉它";
     reply_files: "Attach files" zh "添加附件";
     turn_calls(n): "{n} step" | "{n} steps" zh "{n} 个步骤";
     turn_more: "Full log" zh "完整日志";
@@ -721,6 +723,7 @@ texts! {
     log_authorization_required{prompt}: "Needs authorization where it runs: {prompt}" zh "需要在运行所在处授权：{prompt}";
     log_input_withdrawn: "Answer no longer needed" zh "不再需要答复";
     log_input_received{text}: "Answer: {text}" zh "答复：{text}";
+    log_input_unasked{text}: "While it works: {text}" zh "工作中的消息：{text}";
     log_person_approval: "Approval requested from a person" zh "已请求人工审批";
     log_person_input: "A person was asked to answer" zh "已请求人工答复";
     log_expired: "Unanswered: denied" zh "无人答复：已拒绝";

@@ -44,6 +44,8 @@ pub(crate) enum LogItemKind {
     Host,
     Call,
     Progress,
+    /// What a person said while the agent worked.
+    Input,
     Step,
     Gap,
 }
@@ -164,6 +166,7 @@ impl LogItemReader {
                 (LogItemKind::Progress, LogItemBody::Progress { message, percent })
             }
             Some(EventKind::SnapshotRepaired) => (LogItemKind::Gap, gap(event, t)),
+            Some(EventKind::TaskInputReceived) => (LogItemKind::Input, self.step(&data, event)),
             _ => (LogItemKind::Step, self.step(&data, event)),
         };
         LogItem { seq: event.seq, last: event.seq, kind, at: TimeElement::clock(event.at), body, joins: kind.flows() }
@@ -322,6 +325,7 @@ impl LogItemKind {
             Self::Host => "host",
             Self::Call => "call",
             Self::Progress => "progress",
+            Self::Input => "input",
             Self::Step => "step",
             Self::Gap => "gap",
         }
@@ -330,7 +334,7 @@ impl LogItemKind {
     /// The filter above the log that controls it.
     pub(crate) const fn group(self) -> &'static str {
         match self {
-            Self::Said | Self::Step | Self::Gap => "step",
+            Self::Said | Self::Input | Self::Step | Self::Gap => "step",
             Self::Chunk => "text",
             Self::Thought => "thought",
             Self::Call => "call",

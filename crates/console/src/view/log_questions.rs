@@ -3,7 +3,7 @@
 use attache_protocol::{
     EventKind, Json,
     rules::permission::{DecisionScope, DecisionSource, PermissionState},
-    wire::{event::Event, permission::without_input},
+    wire::{event::Event, permission::without_input, questionnaire::QuestionAnswer},
 };
 use serde::Deserialize;
 
@@ -36,6 +36,7 @@ struct QuestionLogData {
     kind: Option<String>,
     prompt: Option<String>,
     parts: Option<Json>,
+    input_request_id: Option<String>,
 }
 
 /// Class, icon and text of such an event. `None` for other events.
@@ -81,8 +82,13 @@ pub(crate) fn step(
         }
         Some(EventKind::TaskInputWithdrawn) => ("live", "s-dot", Markup::text(t.log_input_withdrawn)),
         Some(EventKind::TaskInputReceived) => {
-            let text = exact(&parts_text(data().parts.as_ref()));
-            ("live", "s-dot", t.log_input_received(&text))
+            let data = data();
+            let text = exact(&parts_text(data.parts.as_ref()));
+            let said = match data.input_request_id {
+                Some(_) => t.log_input_received(&text),
+                None => t.log_input_unasked(&text),
+            };
+            ("live", "s-dot", said)
         }
         _ => return None,
     })
@@ -131,6 +137,21 @@ fn parts_text(parts: Option<&Json>) -> String {
     let Some(parts) = parts else { return String::new() };
     match parts.parse::<Vec<InputTextPart>>() {
         Ok(parts) => parts.into_iter().map(|part| part.text).collect::<Vec<_>>().join("\n"),
-        Err(_) => head(parts.get()),
+        Err(_) => answers_text(parts).unwrap_or_else(|| head(parts.get())),
     }
+}
+
+/// The answers to questions with options, in words.
+fn answers_text(parts: &Json) -> Option<String> {
+    #[derive(Deserialize)]
+    struct AnswersPart {
+        data: GivenAnswers,
+    }
+    #[derive(Deserialize)]
+    struct GivenAnswers {
+        answers: Vec<QuestionAnswer>,
+    }
+    let parts = parts.parse::<Vec<AnswersPart>>().ok()?;
+    let answers = parts.iter().flat_map(|part| &part.data.answers);
+    Some(answers.map(QuestionAnswer::in_words).collect::<Vec<_>>().join("\n"))
 }

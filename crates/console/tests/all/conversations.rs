@@ -7,9 +7,11 @@ use attache_protocol::{
     wire::{
         account::AccountRequest,
         conversation::{AddMessageRequest, CreateConversationRequest},
+        input_request::GiveInputRequest,
         key::Role,
         permission::ApprovalPolicy,
         run::{CreateRunRequest, ProgressRequest, Run},
+        runtime::TAKES_INPUT,
     },
 };
 use axum::http::StatusCode;
@@ -201,4 +203,51 @@ async fn conversations_are_listed_once_newest_first() {
     seen.dedup();
     assert_eq!(seen.len(), 71);
     assert!(first.contains(">the long one</a>"), "{first}");
+}
+
+#[tokio::test]
+async fn an_agent_is_told_something_while_it_works() {
+    let world = ConsoleWorld::new().await;
+    world.agent("builder").await;
+    let device = world.pair("builder", "workstation-2", "claude_cli").await;
+    let run = world.ask("builder", "Upgrade the parser").await;
+    device.claim().await;
+    let visitor = world.owner_signed_in().await;
+    let id = world.hub.run(&world.owner, run).await.unwrap().conversation_id;
+    let conversation = format!("/conversations/{id}");
+    let now = format!("formaction=\"/runs/{run}/input\"");
+    let page = visitor.get(&conversation).await.body;
+    assert!(!page.contains(&now) && page.contains("Your message comes next."), "its agent takes no message: {page}");
+
+    device.declares(TAKES_INPUT).await;
+    let page = visitor.get(&conversation).await.body;
+    assert!(page.contains(&now) && page.contains("Tell it now"), "{page}");
+    let agent = world.hub.run(&world.owner, run).await.unwrap().agent_id.to_string();
+    let conversation_id = id.to_string();
+    let said = |text: &'static str, key: &'static str| {
+        [("text", text), ("key", key), ("back", "conversation"), ("agent", &agent), ("conversation", &conversation_id)]
+    };
+    let path = format!("/runs/{run}/input");
+    let told = visitor.post(&path, &said("Use <winnow>", "k1")).await;
+    assert_eq!((told.status, told.header("location")), (StatusCode::SEE_OTHER, conversation.as_str()));
+    let page = visitor.get(&conversation).await.body;
+    assert!(page.contains("While it works: ") && page.contains("Use &#60;winnow&#62;"), "{page}");
+    assert_eq!(runs(&world, id).await.len(), 1, "no run of its own");
+
+    // A question is answered on its card.
+    device.wonder(run, "Which branch?").await;
+    assert!(!visitor.get(&conversation).await.body.contains(&now));
+    let answer = GiveInputRequest { text: Some("main".to_owned()), ..GiveInputRequest::default() };
+    world.hub.give_input(&world.owner, run, answer).await.unwrap();
+
+    // What comes too late is the next message, and nothing has to be typed again.
+    device.complete(run, "Done.").await;
+    let late = visitor.post(&path, &said("And the docs", "k2")).await;
+    assert_eq!(late.header("location"), format!("{conversation}#reply"));
+    let again = visitor.post(&path, &said("And the docs", "k2")).await;
+    assert_eq!(again.header("location"), late.header("location"));
+    let all = runs(&world, id).await;
+    assert_eq!(all.len(), 2, "sent twice, it is still one run");
+    assert_eq!(all[0].input.text_member("text").unwrap(), "And the docs");
+    assert_eq!(all[0].agent_id.to_string(), agent);
 }

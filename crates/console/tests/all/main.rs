@@ -29,5 +29,6 @@ mod rules;
 mod run_log;
 mod runs;
 mod usage;
+#[allow(dead_code, reason = "the tests of the command line use it, too")]
 mod webdriver;
 mod world;

@@ -201,45 +201,29 @@ async fn browser_shows_a_notification_and_decides_from_it() {
     let by = world.hub.authenticate_session(session["value"].as_str().unwrap()).await.unwrap();
     let (payload, device, run, asked) = notified(world, &by, &service).await;
 
-    let push = async |data: String| {
-        for registration in 0..4 {
-            let message = json!({"origin": origin, "registrationId": registration.to_string(), "data": data});
-            browser.devtools("ServiceWorker.deliverPushMessage", message).await;
-        }
-    };
-    browser.devtools("ServiceWorker.enable", json!({})).await;
-    let shown = "navigator.serviceWorker.ready.then((registration) => registration.getNotifications())";
-    let mut seen = Value::Null;
-    for round in 0..100 {
-        // The registration may not be known to the tools yet.
-        if round % 20 == 0 {
-            push(payload.to_string()).await;
-        }
-        let read = "(all) => all.map(({title, body, tag, actions, data}) => ({title, body, tag, data, actions: actions.map(({action, title}) => [action, title])}))";
-        seen = browser.run(&format!("return {shown}.then({read})")).await;
-        if seen != json!([]) {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    assert_eq!(seen[0]["title"], "builder wants to run a command", "{seen}");
-    assert_eq!(seen[0]["body"], "echo <b>&\"'\nin /home/dev/parser\n/home/dev/parser/src");
-    assert_eq!(seen[0]["actions"], json!([["approve", "Approve"], ["deny", "Deny"]]));
-    let permission = asked.permission_request_id;
-    assert_eq!(seen[0]["data"]["path"], json!(format!("/approvals/{permission}")));
+    let permission = asked.permission_request_id.to_string();
+    let seen = browser.push(&origin, &payload.to_string(), |shown| shown["tag"] == *permission).await;
+    assert_eq!(seen["title"], "builder wants to run a command", "{seen}");
+    assert_eq!(seen["body"], "echo <b>&\"'\nin /home/dev/parser\n/home/dev/parser/src");
+    assert_eq!(seen["actions"], json!([["approve", "Approve"], ["deny", "Deny"]]));
+    assert_eq!(seen["data"]["path"], json!(format!("/approvals/{permission}")));
     // What isn't ours to read is shown as a notification without content, and nothing breaks.
-    push("<script>no JSON".to_owned()).await;
-    push(r#"{"title":7,"actions":"x","data":null}"#.to_owned()).await;
+    for message in ["<script>no JSON", r#"{"title":7,"actions":"x","data":null}"#] {
+        browser.push(&origin, message, |shown| shown["tag"] == "attache" && shown["title"] == "Attaché").await;
+    }
 
-    // The request that the button makes, with the ticket that the notification keeps.
+    browser.press(&permission, "approve").await;
+    assert_eq!(device.answer(run, &asked).await.state, PermissionState::Approved);
+    let shown = browser.notifications().await;
+    let said = shown.as_array().unwrap().iter().find(|shown| shown["tag"] == *permission).unwrap();
+    assert_eq!((&said["title"], &said["actions"]), (&json!("Approved"), &json!([])), "{shown}");
+    // The request that the button makes: the same person, the same decision.
     let decide = format!(
         "return fetch('/notifications/decide', {{method: 'POST', headers: {{'content-type': 'application/json'}},
             body: JSON.stringify({{ticket: {}}})}}).then((answer) => answer.status)",
-        seen[0]["data"]["tickets"]["approve"]
+        seen["data"]["tickets"]["approve"]
     );
     assert_eq!(browser.run(&decide).await, 204);
-    assert_eq!(device.answer(run, &asked).await.state, PermissionState::Approved);
-    assert_eq!(browser.run(&decide).await, 204, "the same person, the same decision");
 
     // The settings page in this browser.
     browser.size(390, 844).await;

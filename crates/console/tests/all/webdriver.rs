@@ -1,4 +1,4 @@
-//! A minimal WebDriver client for the browser tests.
+//! A minimal WebDriver client for the browser tests. Those of the command line use it, too.
 
 #![allow(clippy::disallowed_methods, reason = "the driver speaks JSON that we write, not JSON that we relay")]
 
@@ -9,12 +9,14 @@ use std::{
     time::Duration,
 };
 
+use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
     time::Instant,
 };
+use tokio_tungstenite::tungstenite::Message;
 
 /// Timeout for page conditions and driver responses.
 const WEBDRIVER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -26,6 +28,8 @@ pub(crate) struct WebdriverBrowser {
     driver: Child,
     port: u16,
     session: String,
+    /// Where the browser itself answers the DevTools protocol.
+    debugger: String,
     _profile: tempfile::TempDir,
 }
 
@@ -51,7 +55,7 @@ impl WebdriverBrowser {
             }
         };
         let profile = tempfile::tempdir().unwrap();
-        let mut browser = Self { driver, port, session: String::new(), _profile: profile };
+        let mut browser = Self { driver, port, session: String::new(), debugger: String::new(), _profile: profile };
         let folder = format!("--user-data-dir={}", browser._profile.path().display());
         let options = json!({
             "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run",
@@ -68,6 +72,8 @@ impl WebdriverBrowser {
             // On a cold disk, the browser may start too slowly for the driver. The second attempt is faster.
             answer = browser.call(START, "POST", "/session", &capabilities).await;
         }
+        let debugger = &answer["capabilities"]["goog:chromeOptions"]["debuggerAddress"];
+        debugger.as_str().unwrap_or_else(|| panic!("{answer}")).clone_into(&mut browser.debugger);
         browser.session = answer["sessionId"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
         Some(browser)
     }
@@ -107,6 +113,25 @@ impl WebdriverBrowser {
         self.command("POST", &format!("/element/{element}/click"), &json!({})).await;
     }
 
+    /// The same for an element that may be replaced by a newer copy meanwhile, or still moves.
+    pub(crate) async fn tap(&self, selector: &str) {
+        let until = Instant::now() + WEBDRIVER_TIMEOUT;
+        loop {
+            let wanted = json!({"using": "css selector", "value": selector});
+            let found = self.try_command("POST", "/element", &wanted).await;
+            let id = found.as_ref().ok().and_then(|found| found.as_object()?.values().next()?.as_str());
+            let tapped = match id {
+                Some(id) => self.try_command("POST", &format!("/element/{id}/click"), &json!({})).await,
+                None => found,
+            };
+            match tapped {
+                Ok(_) => return,
+                Err(error) => assert!(Instant::now() < until, "{selector} can't be tapped: {error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     pub(crate) async fn write(&self, selector: &str, text: &str) {
         let element = self.element(selector).await;
         self.command("POST", &format!("/element/{element}/value"), &json!({"text": text})).await;
@@ -135,6 +160,79 @@ impl WebdriverBrowser {
         self.command("POST", "/goog/cdp/execute", &json!({"cmd": command, "params": params})).await
     }
 
+    /// What the browser does with a decrypted message of its push service: wakes the service worker with it. Waits until
+    /// there is a notification that fits.
+    pub(crate) async fn push(&self, origin: &str, message: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        self.devtools("ServiceWorker.enable", json!({})).await;
+        let until = Instant::now() + WEBDRIVER_TIMEOUT;
+        let mut round = 0;
+        loop {
+            // The registration may not be known to the tools yet, and its number isn't told.
+            if round % 20 == 0 {
+                for registration in 0..4 {
+                    let data = json!({"origin": origin, "registrationId": registration.to_string(), "data": message});
+                    self.devtools("ServiceWorker.deliverPushMessage", data).await;
+                }
+            }
+            let shown = self.notifications().await;
+            if let Some(found) = shown.as_array().unwrap().iter().find(|one| fits(one)) {
+                return found.clone();
+            }
+            assert!(Instant::now() < until, "no such notification: {shown}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            round += 1;
+        }
+    }
+
+    /// The notifications that are shown.
+    pub(crate) async fn notifications(&self) -> Value {
+        let read = "(all) => all.map(({title, body, tag, actions, data}) => ({title, body, tag, data, actions: actions.map(({action, title}) => [action, title])}))";
+        let shown = "navigator.serviceWorker.ready.then((registration) => registration.getNotifications())";
+        self.run(&format!("return {shown}.then({read})")).await
+    }
+
+    /// Presses a button of a notification. Without a screen there is nothing to press, so the service worker gets the
+    /// event as the system would send it, and what it does is waited for.
+    pub(crate) async fn press(&self, tag: &str, action: &str) {
+        let script = format!(
+            "(async () => {{
+                const [notification] = await registration.getNotifications({{ tag: {tag:?} }});
+                const event = new NotificationEvent('notificationclick', {{ notification, action: {action:?} }});
+                const work = [];
+                Object.defineProperty(event, 'waitUntil', {{ value: (promise) => work.push(promise) }});
+                self.dispatchEvent(event);
+                await Promise.all(work);
+                return work.length;
+            }})()"
+        );
+        assert_eq!(self.run_in_service_worker(&script).await, 1, "the service worker takes the event");
+    }
+
+    async fn run_in_service_worker(&self, expression: &str) -> Value {
+        let mut stream = TcpStream::connect(&self.debugger).await.unwrap();
+        let request = format!("GET /json/list HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.debugger);
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let targets: Value = serde_json::from_str(&read(&mut stream).await).unwrap();
+        let worker = targets.as_array().unwrap().iter().find(|target| target["type"] == "service_worker");
+        let address = worker.unwrap_or_else(|| panic!("{targets}"))["webSocketDebuggerUrl"].as_str().unwrap();
+        let (mut socket, _) = tokio_tungstenite::connect_async(address).await.unwrap();
+        let params = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
+        let command = json!({"id": 1, "method": "Runtime.evaluate", "params": params});
+        socket.send(Message::text(command.to_string())).await.unwrap();
+        let answered = async {
+            loop {
+                let message = socket.next().await.unwrap().unwrap();
+                let message: Value = serde_json::from_str(message.to_text().unwrap()).unwrap();
+                if message["id"] == 1 {
+                    return message;
+                }
+            }
+        };
+        let mut answer = tokio::time::timeout(WEBDRIVER_TIMEOUT, answered).await.expect("the service worker answers");
+        assert!(answer["result"].get("exceptionDetails").is_none(), "{answer}");
+        answer["result"]["result"]["value"].take()
+    }
+
     /// Console errors and policy violations since the last call.
     pub(crate) async fn complaints(&self) -> Vec<String> {
         let entries = self.command("POST", "/se/log", &json!({"type": "browser"})).await;
@@ -149,15 +247,16 @@ impl WebdriverBrowser {
     }
 
     async fn command(&self, method: &str, path: &str, body: &Value) -> Value {
+        self.try_command(method, path, body).await.unwrap_or_else(|answer| panic!("{method} {path}: {answer}"))
+    }
+
+    async fn try_command(&self, method: &str, path: &str, body: &Value) -> Result<Value, Value> {
         let answer = self.call(WEBDRIVER_TIMEOUT, method, &format!("/session/{}{path}", self.session), body).await;
-        assert!(answer.get("error").is_none(), "{method} {path}: {answer}");
-        answer
+        if answer.get("error").is_some() { Err(answer) } else { Ok(answer) }
     }
 
     async fn try_run(&self, script: &str) -> Result<Value, Value> {
-        let path = format!("/session/{}/execute/sync", self.session);
-        let answer = self.call(WEBDRIVER_TIMEOUT, "POST", &path, &json!({"script": script, "args": []})).await;
-        if answer.get("error").is_some() { Err(answer) } else { Ok(answer) }
+        self.try_command("POST", "/execute/sync", &json!({"script": script, "args": []})).await
     }
 
     async fn call(&self, patience: Duration, method: &str, path: &str, body: &Value) -> Value {

@@ -24,7 +24,7 @@ use attache_protocol::{
         pairing::AttachRequest,
         permission::{CreatePermissionRequest, PermissionAnswer, PermissionRequest},
         run::{ClaimedRun, CompleteRequest, CreateRunRequest, ProgressRequest, SandboxLimit},
-        runtime::HeartbeatRequest,
+        runtime::{DeclaredExtension, HeartbeatRequest},
         session::LoginLinkRequest,
         user::{CreateUserRequest, User},
     },
@@ -67,6 +67,8 @@ pub(crate) struct PageAnswer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: String,
+    /// The body as it came.
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// A paired device.
@@ -229,7 +231,8 @@ impl TestVisitor {
         let response = self.router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
-        PageAnswer { status: parts.status, headers: parts.headers, body: String::from_utf8_lossy(&bytes).into_owned() }
+        let body = String::from_utf8_lossy(&bytes).into_owned();
+        PageAnswer { status: parts.status, headers: parts.headers, body, bytes: bytes.into() }
     }
 
     /// The visitor's principal.
@@ -287,6 +290,13 @@ impl ConsoleDevice {
         };
         let host_sessions = kept.iter().map(session).collect();
         let request = HeartbeatRequest { host_sessions, ..HeartbeatRequest::default() };
+        self.hub.heartbeat(&self.principal, request).await.unwrap();
+    }
+
+    /// What its agent can do.
+    pub(crate) async fn declares(&self, extension: &str) {
+        let extensions = Some(vec![DeclaredExtension::new(extension)]);
+        let request = HeartbeatRequest { extensions, ..HeartbeatRequest::default() };
         self.hub.heartbeat(&self.principal, request).await.unwrap();
     }
 

@@ -22,7 +22,7 @@ use crate::{
     deliveries,
     error::about,
     identity::{Action, Permit},
-    notifications::{DecisionTicket, TargetAddress},
+    notifications::{DecisionTicket, TargetAddress, discloses_all},
     render,
 };
 
@@ -130,7 +130,7 @@ impl Handle {
             return Err(Error::new(Code::VersionChanged, "The request is not the one that the notification showed."));
         }
         // What nobody could see is not approved with one tap.
-        if ticket.approved && !asked.undisclosed.is_empty() {
+        if ticket.approved && !discloses_all(&asked) {
             return Err(stale());
         }
         let decision = DecisionRequest {

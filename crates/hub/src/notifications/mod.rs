@@ -30,6 +30,7 @@ use axum::http::{HeaderMap, StatusCode};
 use tokio::time::sleep;
 
 use self::notice::Notice;
+pub(crate) use self::notice::discloses_all;
 pub(crate) use self::{message::TargetAddress, ticket::DecisionTicket, web_push::VapidKey};
 use crate::{
     Error, Handle, Principal, Result,

@@ -6,7 +6,7 @@ use attache_protocol::{
     Json, PermissionId, RunId, Timestamp, digest,
     hidden_text::{is_hidden, is_right_to_left},
     json::Members,
-    rules::run::RunStatus,
+    rules::{permission::hides_input, run::RunStatus},
     wire::notification::{NotificationChoices, NotificationDetail},
 };
 use attache_store::record::{
@@ -76,7 +76,7 @@ impl Notice {
         };
         let title = if asked.tool.starts_with(REMOTE_AGENT) || asked.private_agent {
             (t.wants_agent)(&agent)
-        } else if SHELL_TOOLS.contains(&&*asked.tool) && has(&COMMANDS) {
+        } else if is_command(asked) {
             (t.wants_command)(&agent)
         } else if asked.diff.is_some() {
             (t.wants_edit)(&agent)
@@ -87,10 +87,10 @@ impl Notice {
         };
         // What someone else's agent is asked stays on the page, and what the agent hides can't be shown.
         let is_shown =
-            choices.detail == NotificationDetail::Full && !asked.private_agent && asked.undisclosed.is_empty();
+            choices.detail == NotificationDetail::Full && !asked.private_agent && !hides_input(&asked.undisclosed);
         let shown = is_shown.then(|| step(asked, members.as_ref(), t));
         let is_named = asked.tool.chars().count() <= MAX_TITLE && is_plainly_shown(&asked.tool);
-        let may_approve = is_named && shown.as_ref().is_some_and(|shown| shown.is_complete);
+        let may_approve = is_named && discloses_all(asked) && shown.as_ref().is_some_and(|shown| shown.is_complete);
         let id = asked.id.to_string();
         Self {
             title,
@@ -172,6 +172,18 @@ fn name(name: &str) -> String {
 
 /// The whole input of a tool, one member per line, and where it works. A change of a file isn't complete: its diff needs
 /// the page.
+/// Whether it is a command, whose input says all that there is to know.
+fn is_command(asked: &PermissionRecord) -> bool {
+    let says = |members: Members| COMMANDS.iter().any(|name| members.find(name).is_some());
+    SHELL_TOOLS.contains(&&*asked.tool) && asked.input.parse::<Members>().is_ok_and(says)
+}
+
+/// Whether nothing that a person judges by is held back. Which files a command touches, nobody knows before it runs; agents
+/// say so of each.
+pub(crate) fn discloses_all(asked: &PermissionRecord) -> bool {
+    asked.undisclosed.is_empty() || (is_command(asked) && asked.undisclosed == ["paths"])
+}
+
 fn step(asked: &PermissionRecord, members: Option<&Members>, t: &NotificationText) -> ShownText {
     let mut lines = Vec::new();
     match members {
@@ -179,7 +191,10 @@ fn step(asked: &PermissionRecord, members: Option<&Members>, t: &NotificationTex
         Some(members) => {
             let first = TELLING.iter().find(|name| members.find(name).is_some());
             lines.extend(first.and_then(|name| members.find(name)).map(plain));
-            let others = members.0.iter().filter(|(name, _)| Some(&name.as_str()) != first);
+            // The folder has a line of its own.
+            let is_folder = |name: &str, value: &Json| name == "cwd" && value.parse::<String>().ok() == asked.cwd;
+            let others =
+                members.0.iter().filter(|(name, value)| Some(&name.as_str()) != first && !is_folder(name, value));
             lines.extend(others.map(|(name, value)| format!("{}: {}", on_one_line(name), plain(value))));
         }
     }

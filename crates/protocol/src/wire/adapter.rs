@@ -8,7 +8,10 @@ pub use crate::wire::event::ArtifactChange;
 use crate::{
     ConversationId, Json, RunId, Timestamp, WorkspaceId,
     rules::{permission::DecisionScope, permission_mode::PermissionMode},
-    wire::run::{OutputArtifact, OutputMessage, OutputReply},
+    wire::{
+        part::{Part, PartContent},
+        run::{OutputArtifact, OutputMessage, OutputReply},
+    },
 };
 
 /// The folder for what comes with tasks, in their working folder.
@@ -28,6 +31,10 @@ pub struct AdapterHealth {
     /// Whether the agent can be made to get its plan approved first (`permission_mode`). Default: it can't.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub plans: bool,
+    /// Whether the agent takes input that it didn't ask for while it works (`POST /run-task/{task_run_id}/input`).
+    /// Default: it doesn't.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_input: bool,
     /// Whether it can make a git worktree for a run (`worktrees`), as its working folder is now. Default: it can't.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub worktrees: bool,
@@ -304,6 +311,19 @@ pub struct AdapterInputAnswer {
     /// The A2A message it came in, unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Json>,
+}
+
+// === impl AdapterInputAnswer ===
+
+impl AdapterInputAnswer {
+    /// The text parts of an input, as one text.
+    pub fn text(parts: &Json) -> String {
+        let texts = parts.parse::<Vec<Part>>().unwrap_or_default().into_iter().filter_map(|part| match part.content {
+            PartContent::Text(text) => Some(text),
+            PartContent::Raw(_) | PartContent::Url(_) | PartContent::Data(_) => None,
+        });
+        texts.collect::<Vec<_>>().join("\n")
+    }
 }
 
 fn info() -> String {

@@ -4,7 +4,10 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::part::{Part, PartContent};
+use super::{
+    adapter::AdapterInputAnswer,
+    part::{Part, PartContent},
+};
 use crate::Json;
 
 /// What an agent asks at once.
@@ -79,7 +82,7 @@ impl Questionnaire {
             answers.resize(self.questions.len(), QuestionAnswer::default());
             return answers;
         }
-        let text = text(given);
+        let text = AdapterInputAnswer::text(given);
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let last = self.questions.len().saturating_sub(1);
         let mut answer = |(number, question): (usize, &OptionQuestion)| {
@@ -141,14 +144,6 @@ fn data<T: serde::de::DeserializeOwned>(parts: &Json) -> Option<T> {
         PartContent::Data(data) => data.parse().ok(),
         PartContent::Text(_) | PartContent::Raw(_) | PartContent::Url(_) => None,
     })
-}
-
-fn text(parts: &Json) -> String {
-    let texts = parts.parse::<Vec<Part>>().unwrap_or_default().into_iter().filter_map(|part| match part.content {
-        PartContent::Text(text) => Some(text),
-        PartContent::Raw(_) | PartContent::Url(_) | PartContent::Data(_) => None,
-    });
-    texts.collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

@@ -75,6 +75,9 @@ pub const ASKS: &str = "https://attache.dev/ext/asks/v1";
 /// Declared by a runtime whose agent can be made to get its plan approved before it changes anything.
 pub const PLANS: &str = "https://attache.dev/ext/plans/v1";
 
+/// Declared by a runtime whose agent takes input that it didn't ask for while it works.
+pub const TAKES_INPUT: &str = "https://attache.dev/ext/takes-input/v1";
+
 /// Declared by a runtime whose adapter can make a git worktree for each run, because it works in a repository.
 pub const WORKTREES: &str = "https://attache.dev/ext/worktrees/v1";
 

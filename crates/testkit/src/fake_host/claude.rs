@@ -51,11 +51,24 @@ pub(super) fn main(arguments: Vec<String>) -> u8 {
         return claude.turn(&prompt);
     }
     let mut status = 0;
-    serve(&mut claude, |claude, prompt| status = claude.turn(&text_of(prompt)));
+    serve(&mut claude, |claude, prompt| {
+        claude.replay(prompt);
+        status = claude.turn(&text_of(&prompt["message"]["content"]));
+    });
     status
 }
 
 impl FakeClaude {
+    /// The prompt as it is given to the model, if that was asked for.
+    fn replay(&mut self, prompt: &Value) {
+        if self.flags.is_set("--replay-user-messages") {
+            let mut replayed = prompt.clone();
+            replayed["session_id"] = json!(SESSION);
+            replayed["isReplay"] = json!(true);
+            self.program.client.send(&replayed);
+        }
+    }
+
     fn turn(&mut self, prompt: &str) -> u8 {
         self.turn = FakeClaudeTurn::default();
         self.event(json!({"type": "system", "subtype": "init", "cwd": self.folder(), "model": "fake-model",
@@ -267,7 +280,7 @@ impl HostDialect for FakeClaude {
     fn on_message(&mut self, message: Value) -> TurnSignal {
         match message["type"].as_str() {
             Some("user") => {
-                self.program.waiting.push_back(message["message"]["content"].clone());
+                self.program.waiting.push_back(message);
                 TurnSignal::Nothing
             }
             Some("control_request") => {

@@ -5,7 +5,6 @@
 //! unpacks, `apply` compares what came back with what was sent.
 
 mod apply;
-mod crc32;
 mod folder;
 #[cfg(test)]
 mod tests;

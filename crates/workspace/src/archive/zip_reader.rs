@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use attache_protocol::crc32::crc32;
 use miniz_oxide::inflate::decompress_to_vec_with_limit;
 
-use super::{ArchiveError, ArchiveLimits, IsCancelled, check_cancelled, crc32::crc32};
+use super::{ArchiveError, ArchiveLimits, IsCancelled, check_cancelled};
 
 /// An archive whose structure, names and contents were checked.
 #[derive(Debug)]

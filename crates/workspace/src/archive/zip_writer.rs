@@ -1,8 +1,9 @@
 //! Writes a ZIP archive in memory: deflated, with names in UTF-8 and the modes of Unix.
 
+use attache_protocol::crc32::crc32;
 use miniz_oxide::deflate::compress_to_vec;
 
-use super::{ArchiveError, ArchiveLimits, crc32::crc32};
+use super::{ArchiveError, ArchiveLimits};
 
 #[derive(Debug)]
 pub(super) struct ZipWriter {

@@ -22,6 +22,8 @@ const ALWAYS: &[&str] = &[
     "stream-json",
     "--verbose",
     "--include-partial-messages",
+    // Tells when a message of the caller has reached the model.
+    "--replay-user-messages",
     "--permission-prompt-tool",
     "stdio",
     // Not the folder's settings: they could run programs and allow everything.

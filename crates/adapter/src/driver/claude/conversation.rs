@@ -9,6 +9,7 @@ use std::{
 
 use attache_os::confined::ConfinedFolder;
 use attache_protocol::{Json, Timestamp};
+use tokio::time::Instant;
 
 use super::{
     message::{
@@ -17,7 +18,7 @@ use super::{
     },
     permission::{self, ClaudePermissionResult, FileBefore},
     plan::{ClaudePlan, PlanStep},
-    request::ClaudeInputLine,
+    request::{self, ClaudeInputLine},
     turn_result::{ClaudeTurnResult, SIGN_IN},
 };
 use crate::{
@@ -54,6 +55,10 @@ pub(super) struct ClaudeConversation<'a> {
     session: String,
     is_session_lost: bool,
     plan: ClaudePlan,
+    /// Messages of the caller that the model hasn't got yet.
+    unheard: Vec<String>,
+    /// How a turn ended after which such a message begins the next one, and until when it is waited for.
+    next_turn: Option<(TurnVerdict, Instant)>,
 }
 
 /// The program's request id, and the input that people decide about.
@@ -70,6 +75,12 @@ enum ClaudeConversationEnd {
 /// How long the program gets to answer an interrupt.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_millis(700);
 
+/// How long the program gets to begin another turn with a message that came too late for the last one.
+const NEXT_TURN_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// More messages of the caller than this aren't passed on before the model got some.
+const MAX_UNHEARD: usize = 64;
+
 /// After this many authentication retries it isn't just a key being refreshed.
 const MAX_AUTH_RETRIES: u64 = 3;
 
@@ -81,7 +92,7 @@ impl<'a> ClaudeConversation<'a> {
             turn,
             job,
             speaker,
-            exchange: HostExchange::new(lines),
+            exchange: HostExchange::new(lines).with_caller(job.asker.clone()),
             asked: Recent::within(NOTES),
             tally: TokenTally::default(),
             has_streamed_text: false,
@@ -94,6 +105,8 @@ impl<'a> ClaudeConversation<'a> {
             session: String::new(),
             is_session_lost: false,
             plan: ClaudePlan::Settled,
+            unheard: Vec::new(),
+            next_turn: None,
         }
     }
 
@@ -116,9 +129,17 @@ impl<'a> ClaudeConversation<'a> {
                         self.answer(&answered).await;
                         None
                     }
+                    HostInput::Unsolicited(parts) => {
+                        self.pass_on(&parts).await;
+                        None
+                    }
                     HostInput::Line(Some(line)) => self.on_message(line).await,
                     HostInput::Line(None) => Some(ClaudeConversationEnd::ByHost(self.verdict_of_broken_stream())),
                 },
+                verdict = expired(self.next_turn.as_ref()) => {
+                    self.turn.log("warning", "the last message came too late and did not reach the agent");
+                    Some(ClaudeConversationEnd::ByHost(verdict))
+                }
             };
             match end {
                 None => {}
@@ -194,13 +215,23 @@ impl<'a> ClaudeConversation<'a> {
             Ok(ClaudeMessage::Delta { within, piece }) => return self.on_delta(within, piece),
             Ok(ClaudeMessage::Assistant(assistant)) => return self.on_assistant(assistant),
             Ok(ClaudeMessage::Results(results)) => results.into_iter().for_each(|result| self.tool_ended(result)),
+            Ok(ClaudeMessage::Received { uuid }) => {
+                self.unheard.retain(|unheard| *unheard != uuid);
+                self.next_turn = None;
+            }
             Ok(ClaudeMessage::Ask { id, ask }) => self.ask(id, ask).await,
             Ok(ClaudeMessage::Unknown { id }) => self.speaker.write(&ClaudeInputLine::not_known(&id)).await,
             Ok(ClaudeMessage::Withdrawn { id }) => self.exchange.withdraw(|(open, _)| *open == id),
             Ok(ClaudeMessage::Answer { error: Some(message) }) => {
                 return Some(ClaudeConversationEnd::ByUs(TurnVerdict::Failed { message }));
             }
-            Ok(ClaudeMessage::Ended(ending)) => return Some(ClaudeConversationEnd::ByHost(self.ended(&ending))),
+            Ok(ClaudeMessage::Ended(ending)) => match self.ended(&ending) {
+                verdict @ TurnVerdict::Done { .. } if !self.unheard.is_empty() => {
+                    self.turn.next_message();
+                    self.next_turn = Some((verdict, Instant::now() + NEXT_TURN_TIMEOUT));
+                }
+                verdict => return Some(ClaudeConversationEnd::ByHost(verdict)),
+            },
             Ok(ClaudeMessage::Answer { error: None } | ClaudeMessage::Other) => {}
         }
         None
@@ -355,6 +386,17 @@ impl<'a> ClaudeConversation<'a> {
         }
     }
 
+    /// The model gets it with the next result of a tool or, if there is none, as its next turn.
+    async fn pass_on(&mut self, parts: &Json) {
+        let Some(text) = self.turn.said_by_caller(parts) else { return };
+        if self.unheard.len() >= MAX_UNHEARD {
+            return self.turn.log("warning", "the agent hasn't got earlier messages yet; this one was not delivered");
+        }
+        let uuid = self.job.env.uuid().to_string();
+        self.speaker.write(&ClaudeInputLine::more(&request::escape_slash(text), &uuid)).await;
+        self.unheard.push(uuid);
+    }
+
     fn ended(&mut self, ending: &ClaudeTurnResult) -> TurnVerdict {
         self.session.clone_from(&ending.session_id);
         self.is_session_lost = ending.is_session_lost();
@@ -376,6 +418,13 @@ impl<'a> ClaudeConversation<'a> {
     fn verdict_of_broken_stream(&mut self) -> TurnVerdict {
         self.unreadable.take().map_or(TurnVerdict::Vanished, |message| TurnVerdict::Unreadable { message })
     }
+}
+
+/// The verdict that stands, once no other turn has begun in time.
+async fn expired(next_turn: Option<&(TurnVerdict, Instant)>) -> TurnVerdict {
+    let Some((verdict, until)) = next_turn else { return std::future::pending().await };
+    tokio::time::sleep_until(*until).await;
+    verdict.clone()
 }
 
 /// Current content of a file inside the run's folder.

@@ -25,6 +25,10 @@ pub(super) enum ClaudeMessage {
     Assistant(ClaudeAssistantMessage),
     /// Results of tool uses.
     Results(Vec<ClaudeToolResult>),
+    /// The model gets a message that we sent.
+    Received {
+        uuid: String,
+    },
     /// It requests permission to use a tool.
     Ask {
         id: String,
@@ -303,12 +307,19 @@ fn results(line: &str) -> Result<ClaudeMessage, serde_json::Error> {
     #[derive(Deserialize)]
     struct ClaudeUserLine {
         message: ClaudeUserBody,
+        #[serde(default, rename = "isReplay")]
+        is_replay: bool,
+        #[serde(default)]
+        uuid: String,
     }
     #[derive(Deserialize)]
     struct ClaudeUserBody {
         content: Json,
     }
     let said: ClaudeUserLine = serde_json::from_str(line)?;
+    if said.is_replay {
+        return Ok(ClaudeMessage::Received { uuid: said.uuid });
+    }
     // User messages are strings or text blocks. Only tool results matter here.
     let blocks: Vec<ClaudeContent> = said.message.content.parse().unwrap_or_default();
     let results = blocks.into_iter().filter(|block| block.kind == "tool_result").map(|block| ClaudeToolResult {

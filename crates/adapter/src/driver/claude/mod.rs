@@ -27,6 +27,7 @@ pub struct ClaudeDialect;
 
 impl HostDialect for ClaudeDialect {
     const PLANS: bool = true;
+    const TAKES_INPUT: bool = true;
     const RESUME: Option<&str> = Some(CLAUDE_RESUME);
 
     fn kept_sessions(environment: &Environment, folder: &Path, choice: SessionChoice<'_>) -> Vec<KeptSession> {

@@ -18,6 +18,9 @@ pub(super) struct ClaudeInputLine<'a> {
     response: Option<OutgoingControlResponse<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<ClaudeUserMessage<'a>>,
+    /// Comes back once the model gets the message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uuid: Option<&'a str>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -86,7 +89,7 @@ pub(super) fn takes(attachment: &Attachment) -> bool {
 
 impl<'a> ClaudeInputLine<'a> {
     fn of(kind: &'static str) -> Self {
-        Self { kind, request_id: None, request: None, response: None, message: None }
+        Self { kind, request_id: None, request: None, response: None, message: None, uuid: None }
     }
 
     /// The first line. It carries the system prompt, because a command line has a length limit and is visible to other
@@ -112,6 +115,11 @@ impl<'a> ClaudeInputLine<'a> {
             _ => ClaudeUserContent::Blocks(blocks.chain([ClaudeUserBlock::Text { text }]).collect()),
         };
         Self { message: Some(ClaudeUserMessage { role: "user", content }), ..Self::of("user") }
+    }
+
+    /// A message while it works.
+    pub(super) fn more(text: &'a str, uuid: &'a str) -> Self {
+        Self { uuid: Some(uuid), ..Self::task(text, &[]) }
     }
 
     pub(super) fn answer(id: &'a str, behavior: ClaudePermissionResult<'a>) -> Self {
@@ -171,6 +179,10 @@ mod tests {
             (
                 ClaudeInputLine::task("hi", &seen),
                 r#"{"type":"user","message":{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"aGk="}},{"type":"text","text":"hi"}]}}"#,
+            ),
+            (
+                ClaudeInputLine::more("no, tabs", "id-1"),
+                r#"{"type":"user","message":{"role":"user","content":"no, tabs"},"uuid":"id-1"}"#,
             ),
             (
                 ClaudeInputLine::answer("7", ClaudePermissionResult::of(&ApprovalAnswer::Allowed, &input).unwrap()),

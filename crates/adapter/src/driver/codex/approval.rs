@@ -257,7 +257,8 @@ impl CodexSteps {
                 CommandSandboxing::Unknown => None,
             },
             network: command.network_approval_context.as_ref(),
-            actions: command.command_actions.as_deref(),
+            // Those that Codex can't tell apart only repeat the command.
+            actions: command.command_actions.as_deref().filter(|actions| paths_read(actions).is_some()),
         };
         let disclosed = command.command.is_some() || command.network_approval_context.is_some();
         let remark = match reach {

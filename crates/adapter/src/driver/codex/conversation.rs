@@ -55,6 +55,12 @@ pub(super) struct CodexConversation<'a> {
     /// Usage of this thread before the run.
     before: CodexTokens,
     is_halting: bool,
+    /// Messages of the caller that Codex hasn't accepted for its turn yet, by the number of the request.
+    steering: Vec<(u64, String)>,
+    /// Whether a turn was requested that Codex hasn't confirmed.
+    is_starting: bool,
+    /// Messages of the caller that came too late for the turn: they begin the next one.
+    late: Vec<String>,
 }
 
 /// Codex's request id and the form of its answer.
@@ -93,6 +99,9 @@ pub(super) enum OpenedThread {
 /// Time limit for Codex to start. It needs a second, more on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// More messages of the caller than this don't wait for Codex.
+const MAX_STEERING: usize = 64;
+
 /// Time limit for a turn to end after an interrupt.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_millis(700);
 
@@ -101,7 +110,7 @@ const INTERRUPT_TIMEOUT: Duration = Duration::from_millis(700);
 impl<'a> CodexConversation<'a> {
     pub(super) fn with(process: &mut HostProcess, turn: HostTurn, cwd: &'a Path, limits: &'a AgreedLimits) -> Self {
         Self {
-            exchange: HostExchange::new(HostLines::of(process.stdout())),
+            exchange: HostExchange::new(HostLines::of(process.stdout())).with_caller(turn.caller()),
             rpc: HostRpc::new(HostWriter::to(process.stdin())),
             turn,
             cwd,
@@ -118,6 +127,9 @@ impl<'a> CodexConversation<'a> {
             settled: CodexTokens::default(),
             before: CodexTokens::default(),
             is_halting: false,
+            steering: Vec::new(),
+            is_starting: false,
+            late: Vec::new(),
         }
     }
 
@@ -197,15 +209,32 @@ impl<'a> CodexConversation<'a> {
             Some(CodexInput::Image { url: format!("data:{};base64,{}", image.kind(), image.base64()?) })
         });
         let input = [CodexInput::Text { text: task }].into_iter().chain(images).collect();
+        let mut verdict = self.take_turn(thread, input).await?;
+        while matches!(verdict, TurnVerdict::Done { .. }) && !self.late.is_empty() {
+            let text = std::mem::take(&mut self.late).join("\n\n");
+            self.turn.next_message();
+            verdict = self.take_turn(thread, vec![CodexInput::Text { text: &text }]).await?;
+        }
+        self.at_work = None;
+        Ok(verdict)
+    }
+
+    async fn take_turn(&mut self, thread: &str, input: Vec<CodexInput<'_>>) -> Result<TurnVerdict, TurnVerdict> {
+        (self.ended, self.is_starting) = (None, true);
         let number = self.rpc.ask("turn/start", &CodexStartTurn { thread_id: thread, input }).await;
         match answer_to(self, number).await? {
             Ok(started) => self.at_work = Some(understood::<CodexTurnStarted>(&started)?.turn.id),
             Err(error) => return Err(failure(&error)),
         }
-        while self.ended.is_none() {
-            step(self).await?;
+        self.is_starting = false;
+        for text in std::mem::take(&mut self.late) {
+            self.steer(text).await;
         }
-        self.at_work = None;
+        while self.ended.is_none() || !self.steering.is_empty() {
+            if let Some((number, result)) = step(self).await? {
+                self.steered(number, result.is_ok());
+            }
+        }
         let said = if self.turn.was_denied() { Said::Something } else { self.said };
         let verdict = self.ended.as_ref().map_or(TurnVerdict::Vanished, |ended| turn_result::verdict(ended, said));
         Ok(match (verdict, self.trouble.take()) {
@@ -215,6 +244,32 @@ impl<'a> CodexConversation<'a> {
             }
             (verdict, _) => verdict,
         })
+    }
+
+    /// Adds a message of the caller to the turn.
+    async fn steer(&mut self, text: String) {
+        match (self.thread.clone(), self.at_work.clone()) {
+            (Some(thread), Some(turn))
+                if self.ended.is_none() && !self.is_starting && self.steering.len() < MAX_STEERING =>
+            {
+                let input = vec![CodexInput::Text { text: &text }];
+                let steer = CodexSteerTurn { thread_id: &thread, expected_turn_id: &turn, input };
+                let number = self.rpc.ask("turn/steer", &steer).await;
+                self.steering.push((number, text));
+            }
+            _ if self.late.len() < MAX_STEERING => self.late.push(text),
+            _ => self.log("warning", "Codex hasn't got earlier messages yet; this one was not delivered"),
+        }
+    }
+
+    /// A message that isn't accepted came after the end of the turn.
+    fn steered(&mut self, number: u64, is_accepted: bool) {
+        if let Some(at) = self.steering.iter().position(|(asked, _)| *asked == number) {
+            let (_, text) = self.steering.remove(at);
+            if !is_accepted {
+                self.late.push(text);
+            }
+        }
     }
 
     async fn request<T: DeserializeOwned>(&mut self, method: &str, params: &impl Serialize) -> Result<T, TurnVerdict> {
@@ -393,6 +448,12 @@ impl RpcConversation for CodexConversation<'_> {
             return self.rpc.answer(&id, &manner.reply(&ApprovalAnswer::Stopped)).await;
         }
         self.exchange.push(self.turn.ask((id, manner), &question));
+    }
+
+    async fn on_unsolicited(&mut self, parts: Json) {
+        if let Some(text) = self.turn.said_by_caller(&parts) {
+            self.steer(text).await;
+        }
     }
 
     async fn send_answer(&mut self, answered: KeyedAnswer<CodexQuestion>) {

@@ -40,6 +40,7 @@ struct ThreadPlan<'a> {
 // === impl CodexDialect ===
 
 impl HostDialect for CodexDialect {
+    const TAKES_INPUT: bool = true;
     const RESUME: Option<&str> = Some(CODEX_RESUME);
 
     fn kept_sessions(environment: &Environment, folder: &Path, choice: SessionChoice<'_>) -> Vec<KeptSession> {

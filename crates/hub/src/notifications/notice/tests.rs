@@ -95,7 +95,11 @@ fn what_is_not_shown_completely_can_only_be_denied() {
         ("escaped control", asked("Bash", r#"{"command":"ls\u001b[2K"}"#)),
         ("said twice", asked("Bash", r#"{"command":"ls","command":"rm -r /"}"#)),
         ("a diff", PermissionRecord { diff: Some("+a".to_owned()), ..whole.clone() }),
-        ("undisclosed", PermissionRecord { undisclosed: vec!["paths".to_owned()], ..whole.clone() }),
+        ("more undisclosed", PermissionRecord { undisclosed: vec!["more paths".to_owned()], ..whole.clone() }),
+        (
+            "undisclosed paths of what isn't a command",
+            PermissionRecord { undisclosed: vec!["paths".to_owned()], ..asked("mcp__files__tidy", r#"{"depth":1}"#) },
+        ),
         ("private", PermissionRecord { private_agent: true, ..whole.clone() }),
         ("a hidden folder name", PermissionRecord { cwd: Some("/a\u{2066}b".to_owned()), ..whole }),
     ] {
@@ -112,6 +116,27 @@ fn no_hidden_character_is_approved() {
         assert!(!may_approve(&asked("Bash", &format!(r#"{{"command":"ls {hidden} x"}}"#)), FULL), "{hidden:?}");
     }
     assert!(may_approve(&asked("Bash", r#"{"command":"echo 你好 é > a.txt"}"#), FULL));
+}
+
+/// As Claude Code and Codex ask.
+#[test]
+fn a_command_is_approved_although_nobody_knows_its_paths() {
+    let undisclosed = vec!["paths".to_owned()];
+    let cwd = Some("/src".to_owned());
+    for (tool, input, body) in [
+        ("Bash", r#"{"command":"ls"}"#, "ls\nin /src"),
+        ("shell", r#"{"command":"bash -lc ls","cwd":"/src","sandbox":"on"}"#, "bash -lc ls\nsandbox: on\nin /src"),
+        ("shell", r#"{"command":"ls","cwd":"/etc"}"#, "ls\ncwd: /etc\nin /src"),
+    ] {
+        let asked = PermissionRecord {
+            undisclosed: undisclosed.clone(),
+            cwd: cwd.clone(),
+            paths: Vec::new(),
+            ..asked(tool, input)
+        };
+        assert_eq!(Notice::of_permission(&asked, FULL, NOW).body.as_deref(), Some(body));
+        assert!(may_approve(&asked, FULL), "{input}");
+    }
 }
 
 #[test]

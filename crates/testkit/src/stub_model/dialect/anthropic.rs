@@ -8,12 +8,14 @@ use crate::stub_model::{
     conversation::{ModelConversation, ModelTool, ModelTurn, ReplyMode, list, text_of},
 };
 
+const WHILE_AT_WORK: &str = "The user sent a new message while you were working:";
+
 /// Stands in a script for the file that the program wants the plan in.
 const PLAN_FILE: &str = "PLAN-FILE";
 
 pub(super) fn read(request: &Value) -> ModelConversation {
     let (mut turns, plan) = (Vec::new(), plan_file(request));
-    for message in list(&request["messages"]).iter().filter(|message| message["role"] == "user") {
+    for message in list(&request["messages"]).iter().filter(|message| is_of_user(message)) {
         let content = &message["content"];
         let (results, said): (Vec<&Value>, Vec<&Value>) =
             list(content).iter().partition(|block| block["type"] == "tool_result");
@@ -37,6 +39,12 @@ pub(super) fn read(request: &Value) -> ModelConversation {
         tools: tools.map(|tool| ModelTool::function(&text_of(&tool["name"]), &tool["input_schema"])).collect(),
         turns,
     }
+}
+
+/// What a person says while Claude Code works, it passes on as a message of the system.
+fn is_of_user(message: &Value) -> bool {
+    message["role"] == "user"
+        || (message["role"] == "system" && text_of(&message["content"]).starts_with(WHILE_AT_WORK))
 }
 
 /// Where Claude Code, in its plan mode, tells the model to write the plan.

@@ -42,12 +42,7 @@ fn patched(path: &str) -> CodexSteps {
 
 #[test]
 fn a_command_is_shown_with_all_known_details() {
-    let shown = |sandbox: &str| {
-        json(&format!(
-            r#"{{"command":"/bin/bash -lc 'touch /x'","cwd":"/ws",{sandbox}"actions":[{{"type":"unknown","command":
-    "touch /x"}}]}}"#
-        ))
-    };
+    let shown = |sandbox: &str| json(&format!(r#"{{"command":"/bin/bash -lc 'touch /x'","cwd":"/ws"{sandbox}}}"#));
     let question = |sandbox: &str, reason: &str, in_folder| ApprovalQuestion {
         input: Some(shown(sandbox)),
         reason: Some(reason.to_owned()),
@@ -56,11 +51,11 @@ fn a_command_is_shown_with_all_known_details() {
         ..ApprovalQuestion::about("shell")
     };
     let inside = command(&mut called(r#"{"cmd":"touch /x"}"#), &[]);
-    let expected = question(r#""sandbox":"on","#, "must write there", true);
+    let expected = question(r#","sandbox":"on""#, "must write there", true);
     assert_eq!(inside, CodexApprovalRequest { question: expected, form: CodexReplyForm::Decision, forbidden: None });
     let outside = command(&mut called(r#"{"cmd":"touch /x","sandbox_permissions":"require_escalated"}"#), &[]);
     let reason = "it asks to run outside Codex's sandbox: must write there";
-    assert_eq!(outside.question, question(r#""sandbox":"off","#, reason, false));
+    assert_eq!(outside.question, question(r#","sandbox":"off""#, reason, false));
     let reason = "Codex doesn't say whether this runs inside its sandbox: must write there";
     assert_eq!(
         command(&mut CodexSteps::default(), &[]).question,

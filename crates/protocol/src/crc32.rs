@@ -1,4 +1,4 @@
-//! The checksum of ZIP.
+//! The checksum of ZIP and gzip.
 
 const TABLE: [u32; 256] = table();
 
@@ -18,7 +18,7 @@ const fn table() -> [u32; 256] {
     table
 }
 
-pub(super) fn crc32(content: &[u8]) -> u32 {
+pub fn crc32(content: &[u8]) -> u32 {
     !content.iter().fold(!0, |crc, byte| TABLE[usize::from((crc as u8) ^ byte)] ^ (crc >> 8))
 }
 
