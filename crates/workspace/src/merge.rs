@@ -23,6 +23,13 @@ pub(crate) struct MergeConflict {
     pub(crate) theirs: Vec<u8>,
 }
 
+/// Whose lines are taken where both sides changed the same ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ConflictChoice {
+    Neither,
+    Theirs,
+}
+
 /// After this, the diff is coarser, and a conflict more likely.
 const DIFF_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -34,6 +41,15 @@ pub(crate) fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Option<Vec<u8>> 
 
 /// Like [`merge`], with the places of the conflicts. There are none if one isn't text.
 pub(crate) fn merge_or_conflicts(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<u8>, Vec<MergeConflict>> {
+    merge_lines(base, ours, theirs, ConflictChoice::Neither)
+}
+
+/// Like [`merge`], with their lines where both sides changed the same ones. `None` if one isn't text.
+pub(crate) fn merge_favoring_theirs(base: &[u8], ours: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
+    merge_lines(base, ours, theirs, ConflictChoice::Theirs).ok()
+}
+
+fn merge_lines(base: &[u8], ours: &[u8], theirs: &[u8], choice: ConflictChoice) -> Result<Vec<u8>, Vec<MergeConflict>> {
     if [base, ours, theirs].iter().any(|text| !is_text(text)) {
         return Err(Vec::new());
     }
@@ -67,7 +83,7 @@ pub(crate) fn merge_or_conflicts(base: &[u8], ours: &[u8], theirs: &[u8]) -> Res
         let (mine, yours) = (side(&base, start..end, &left), side(&base, start..end, &right));
         if right.is_empty() || mine == yours {
             merged.extend(&mine);
-        } else if left.is_empty() {
+        } else if left.is_empty() || choice == ConflictChoice::Theirs {
             merged.extend(&yours);
         } else {
             let base = base[start..end].concat();
@@ -113,6 +129,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn their_lines_are_taken_only_where_both_changed_the_same() {
+        let base = b"one\ntwo\nthree\nfour\nfive\n";
+        let (ours, theirs) = (b"one\nmine\nthree\nfour\nFIVE\n", b"one\ntheirs\nthree\nfour\nfive\n");
+        assert_eq!(merge(base, ours, theirs), None);
+        let merged = merge_favoring_theirs(base, ours, theirs).unwrap();
+        assert_eq!(String::from_utf8(merged).unwrap(), "one\ntheirs\nthree\nfour\nFIVE\n");
+        assert_eq!(merge_favoring_theirs(base, b"\0", theirs), None);
+    }
 
     #[test]
     fn edits_of_different_lines_are_merged() {

@@ -12,8 +12,9 @@ use attache_hub::{
     surface::caller,
 };
 use attache_mcp::{
-    AgentBackend, AgentCall, AgentCallAnswer, AgentCallRef, AgentCallState, AgentQuestion, AgentTask, CallerKind, FullOutput,
-    ListedAgent, McpService, Options, PendingApproval, RefusedForms, RemoteAgentRequest, ToolCaller, ToolError,
+    AgentBackend, AgentCall, AgentCallAnswer, AgentCallRef, AgentCallState, AgentQuestion, AgentTask, CallerKind,
+    FullOutput, ListedAgent, McpService, Options, PendingApproval, RefusedForms, RemoteAgentRequest, ToolCaller,
+    ToolError,
 };
 use attache_protocol::{
     Code, PermissionId,
@@ -49,7 +50,12 @@ const APPROVAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The router. Requests need a hub key and get that key's permissions.
 pub(crate) fn router(hub: Handle, stop: CancellationToken) -> Router {
     let options = Options { env: hub.env().clone(), ..Options::default() };
-    let service = McpService { agents: Arc::new(HubAgentBackend(hub.clone())), delegations: None, options, refused: RefusedForms::default() };
+    let service = McpService {
+        agents: Arc::new(HubAgentBackend(hub.clone())),
+        delegations: None,
+        options,
+        refused: RefusedForms::default(),
+    };
     attache_mcp::http::router(service, stop).layer(middleware::from_fn_with_state(hub, authenticate))
 }
 

@@ -18,7 +18,7 @@ use crate::{
     text::Text,
     view::{
         delegation::{self, ChangedFileRow, DelegationListRow},
-        exact::exact_line,
+        exact::{exact, exact_line},
         fact::Fact,
         html::Markup,
     },
@@ -95,11 +95,9 @@ pub(crate) async fn show(session: BrowserSession, Path(delegation): Path<String>
             .unwrap_or_default(),
         truncated: changes.is_some_and(|changes| changes.truncated),
         may_review: published.delegation.status.has_ended(),
-        summary: result.and_then(|result| result.final_summary.as_deref()).map(exact_line),
-        highlights: result
-            .map(|result| result.highlights.iter().map(|line| exact_line(line)).collect())
-            .unwrap_or_default(),
-        notes: result.and_then(|result| result.notes.as_deref()).map(exact_line),
+        summary: result.and_then(|result| result.final_summary.as_deref()).map(exact),
+        highlights: result.map(|result| result.highlights.iter().map(|line| exact(line)).collect()).unwrap_or_default(),
+        notes: result.and_then(|result| result.notes.as_deref()).map(exact),
         trouble: result
             .and_then(|result| result.error.as_ref())
             .map(|error| (error.code.as_str(), exact_line(&error.message), exact_line(&error.hint))),

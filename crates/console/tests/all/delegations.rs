@@ -105,7 +105,7 @@ async fn the_result_of_a_delegation_is_shown() {
     let world = ConsoleWorld::new().await;
     let owner = world.signed_in(Role::Owner).await;
     let result = |error| DelegationOutcome {
-        final_summary: Some("the parser is safe".to_owned()),
+        final_summary: Some("the parser is safe\nand fast".to_owned()),
         highlights: vec!["no blind slices".to_owned()],
         notes: Some("tests added".to_owned()),
         full_output: None,
@@ -117,7 +117,11 @@ async fn the_result_of_a_delegation_is_shown() {
         hint: "install sshfs".to_owned(),
     };
     for (status, error, shown) in [
-        (DelegationStatus::Completed, None, ["Completed", "the parser is safe", "no blind slices", "tests added"]),
+        (
+            DelegationStatus::Completed,
+            None,
+            ["Completed", "the parser is safe\nand fast", "no blind slices", "tests added"],
+        ),
         (DelegationStatus::Error, Some(failure), ["Failed", "MOUNT_FAILED", "sshfs said no", "install sshfs"]),
     ] {
         let id = DelegationId::from_uuid(world.hub.env().uuid());

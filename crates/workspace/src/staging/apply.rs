@@ -29,7 +29,7 @@ use crate::{
         root::{ExportRoot, PathHandle},
         show,
     },
-    merge::merge_or_conflicts,
+    merge::{merge_favoring_theirs, merge_or_conflicts},
     report::{
         self, AcceptedStates, Error, check_states, difference, differences, is_change, open_original, open_root,
         resolve_paths, state_at,
@@ -316,15 +316,24 @@ impl<'a> ApplyPass<'a> {
                 self.done.changed.push(job.path.to_vec());
                 Ok(false)
             }
+            ApplyStep::Merge { mode } if inside(job.path).is_none() => {
+                let merged = match &found {
+                    Some(found) => self.merge(job, found, mode),
+                    None => Err(ApplySkip::conflict(EDITED)),
+                };
+                match merged {
+                    // Not texts whose lines could be chosen.
+                    Err(ApplySkip::Conflict { .. }) if self.take == Some(ApplyChoice::Theirs) => {
+                        self.put(job, &theirs, found.as_ref()).map(|()| false)
+                    }
+                    merged => merged,
+                }
+            }
             ApplyStep::Merge { .. } | ApplyStep::Conflict
                 if self.take == Some(ApplyChoice::Theirs) && !is_branch(job.path) =>
             {
                 self.put(job, &theirs, found.as_ref()).map(|()| false)
             }
-            ApplyStep::Merge { mode } if inside(job.path).is_none() => match found {
-                Some(found) => self.merge(job, &found, mode),
-                None => Err(ApplySkip::conflict(EDITED)),
-            },
             ApplyStep::Merge { .. } | ApplyStep::Conflict => Err(ApplySkip::conflict(self.conflict(job.path))),
         }
     }
@@ -337,7 +346,11 @@ impl<'a> ApplyPass<'a> {
         let (Some(base), Some(ours), Some(theirs)) = (base, ours, theirs) else {
             return Err(ApplySkip::conflict(EDITED));
         };
-        match merge_or_conflicts(&base, &ours, &theirs) {
+        let merged = match self.take {
+            Some(ApplyChoice::Theirs) => merge_favoring_theirs(&base, &ours, &theirs).ok_or_else(Vec::new),
+            _ => merge_or_conflicts(&base, &ours, &theirs),
+        };
+        match merged {
             Ok(text) => {
                 if text != ours {
                     let new = Replacement::Text { content: &text, mode };

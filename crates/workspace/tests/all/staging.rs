@@ -330,7 +330,7 @@ fn results_merge_one_after_another() {
     let (mut first, mut second) = (owned.stage("first"), owned.stage("second"));
     first.works(|export| {
         put(export, "both.txt", &text(&[(2, "first")]));
-        put(export, "clash.txt", &text(&[(3, "first"), (10, "same")]));
+        put(export, "clash.txt", &text(&[(3, "first"), (6, "kept"), (10, "same")]));
         put(export, "removed.txt", &text(&[(1, "first")]));
         put(export, "data.bin", "\0first");
         put(export, "new-first.txt", "first\n");
@@ -350,17 +350,18 @@ fn results_merge_one_after_another() {
     assert_eq!(names(&applied), [("removed.txt", true), ("clash.txt", true), ("data.bin", true)]);
     let hunk = ConflictHunk { line: 3, base: "3\n".into(), mine: "first\n".into(), theirs: "second\n".into() };
     assert_eq!(applied.kept[1].hunks, [hunk]);
-    assert_eq!((applied.unapplied, owned.read("clash.txt")), (3, text(&[(3, "first"), (10, "same")])));
-    // Each is asked about, and the version that loses isn't lost.
+    assert_eq!((applied.unapplied, owned.read("clash.txt")), (3, text(&[(3, "first"), (6, "kept"), (10, "same")])));
+    // Each is asked about, only the lines that both changed are replaced, and the version that loses isn't lost.
     let taken = second.apply(&ApplyRequest { take: Some(ApplyChoice::Theirs), ..paths(&["clash.txt", "removed.txt"]) });
-    assert_eq!((taken.kept.len(), owned.read("clash.txt")), (0, text(&[(3, "second"), (10, "same"), (15, "fine")])));
+    let merged = text(&[(3, "second"), (6, "kept"), (10, "same"), (15, "fine")]);
+    assert_eq!((taken.kept.len(), owned.read("clash.txt")), (0, merged));
     assert!(!owned.path().join("removed.txt").exists());
     let mine = second.apply(&ApplyRequest { take: Some(ApplyChoice::Mine), ..ApplyRequest::default() });
     assert_eq!((mine.discarded, mine.unapplied), (vec!["data.bin".to_owned()], 0));
     assert_eq!(fs::read(owned.path().join("data.bin")).unwrap(), b"\0first");
     // The second's changes go, and the first's stay.
     second.reverts();
-    assert_eq!(owned.read("clash.txt"), text(&[(3, "first"), (10, "same")]));
+    assert_eq!(owned.read("clash.txt"), text(&[(3, "first"), (6, "kept"), (10, "same")]));
     assert_eq!(owned.read("removed.txt"), text(&[(1, "first")]));
     assert_eq!(owned.read("both.txt"), text(&[(2, "first")]));
 }

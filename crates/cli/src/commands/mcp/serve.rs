@@ -10,7 +10,8 @@ use std::{
 
 use async_trait::async_trait;
 use attache_mcp::{
-    DaemonBackend, HubLookup, McpService, Options, PeerAgentBackend, PeerAgentOptions, RefusedForms, StartDaemon, ToolError,
+    DaemonBackend, HubLookup, McpService, Options, PeerAgentBackend, PeerAgentOptions, RefusedForms, StartDaemon,
+    ToolError,
 };
 use attache_protocol::{Secret, secret::Kind};
 use serde::Serialize;
@@ -84,7 +85,12 @@ fn service(context: &CommandContext, args: &McpServeArgs) -> Result<McpService, 
         PeerAgentBackend::new(peers).map_err(|trouble| CommandFailure::usage(trouble.message).hint(trouble.hint))?;
     let options =
         Options { answer_timeout: Duration::from_secs(args.wait), env: context.env.clone(), ..Options::default() };
-    Ok(McpService { agents: Arc::new(peers), delegations: Some(Arc::new(daemon)), options, refused: RefusedForms::default() })
+    Ok(McpService {
+        agents: Arc::new(peers),
+        delegations: Some(Arc::new(daemon)),
+        options,
+        refused: RefusedForms::default(),
+    })
 }
 
 /// A hub given by the arguments must be usable. Without one, the local hub is looked up on each call and may start
