@@ -83,8 +83,8 @@ impl Phone {
 
     /// The notification that a message of the push service makes.
     pub fn is_notified(&self, message: &Value) -> Value {
-        let shown =
-            self.browser.push(&self.origin, message.to_string().as_str(), |shown| shown["tag"] == message["tag"]);
+        let text = message.to_string();
+        let shown = self.browser.push(&self.origin, &text, |shown| shown["tag"] == message["tag"]);
         self.runtime.block_on(shown)
     }
 

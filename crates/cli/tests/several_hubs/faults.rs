@@ -6,7 +6,6 @@ use std::{
     fs,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
-    time::Duration,
 };
 
 use serde_json::Value;
