@@ -99,6 +99,40 @@ fn a_refusal_names_the_command_that_allows_it() {
 }
 
 #[test]
+fn a_delegation_begun_while_its_hub_is_down_uses_the_owner_key_once_the_hub_is_back() {
+    let mut scene = DelegationFixture::new().allowed();
+    let address = scene.hub.address().to_owned();
+    scene.hub.process.kill();
+    let id = scene.delegate(&[]);
+    until("the daemon to try", || {
+        let waits_for = scene.show(&id)["waits_for"].as_str()?.to_owned();
+        waits_for.starts_with("a connection to the remote: can't reach http://").then_some(())
+    });
+    scene.hub = scene.home.hub(&["--listen", &address]);
+    let shown = until("the invitation", || {
+        let shown = scene.show(&id);
+        assert!(shown["ended_at"].is_null(), "{shown}");
+        Some(shown).filter(|shown| shown["task_id"].is_string())
+    });
+    assert_eq!(shown["status"], "invited");
+    scene.home.attache(&["delegations", "cancel", &id]).succeeds();
+}
+
+#[test]
+fn a_refused_key_names_the_option_of_the_daemon() {
+    let scene = DelegationFixture::new();
+    let key = scene.home.keep_secret("other.key", "ak_this_is_not_a_key_of_that_hub");
+    let (url, folder) = (&scene.url, &scene.folder);
+    scene.home.attache(&["delegations", "allow", "--peer", url, "--key-file", &key, "--folder", folder]).succeeds();
+    let refused = scene.home.attache(&["delegate", folder, "--to", url, "do it"]).exits(4);
+    let origin = &scene.hub.url;
+    assert!(refused.stderr.contains(&format!("{origin} doesn't accept the key (status 401)")), "{}", refused.stderr);
+    let command = format!("attache delegations allow --peer {url} --key-file FILE");
+    assert!(refused.stderr.contains(&command), "{}", refused.stderr);
+    assert!(!refused.stderr.contains("--peer-key-file"), "{}", refused.stderr);
+}
+
+#[test]
 fn a_delegation_waits_for_its_remote_and_is_cancelled() {
     let scene = DelegationFixture::new().allowed();
     let id = scene.delegate(&["--ttl", "600", "--access-mode", "ro"]);
