@@ -133,6 +133,30 @@ fn a_refused_key_names_the_option_of_the_daemon() {
 }
 
 #[test]
+fn folders_with_keys_of_attache_can_neither_be_allowed_nor_delegated() {
+    let scene = DelegationFixture::new().allowed();
+    let home = fs::canonicalize(scene.home.path()).unwrap();
+    for name in [".AWCP", ".a2a", ".a2a/hub"] {
+        let folder = home.join(name);
+        let folder = folder.to_str().unwrap();
+        let reason = format!("error: {folder} can't be delegated: ");
+        for args in [&["delegations", "allow", "--folder", folder][..], &["delegate", folder, "--to", &scene.url, "x"]]
+        {
+            let refused = scene.home.attache(args).exits(2);
+            assert!(refused.stderr.starts_with(&reason), "{}", refused.stderr);
+            assert!(refused.stderr.contains(" contains keys and records of Attaché"), "{}", refused.stderr);
+            assert!(!refused.stderr.contains("--folder"), "{}", refused.stderr);
+        }
+    }
+    // What is around them can't be delegated either, but other folders in it can.
+    let around = home.to_str().unwrap();
+    let refused = scene.home.attache(&["delegate", around, "--to", &scene.url, "x"]).exits(2);
+    assert!(refused.stderr.contains("it contains $AWCP_HOME"), "{}", refused.stderr);
+    let allowed = scene.home.attache(&["delegations", "allow", "--folder", around]).succeeds();
+    assert!(allowed.stderr.contains(&format!("not {around} itself")), "{}", allowed.stderr);
+}
+
+#[test]
 fn a_delegation_waits_for_its_remote_and_is_cancelled() {
     let scene = DelegationFixture::new().allowed();
     let id = scene.delegate(&["--ttl", "600", "--access-mode", "ro"]);
