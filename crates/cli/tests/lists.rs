@@ -123,6 +123,25 @@ fn artifacts_are_uploaded_and_downloaded_unchanged() {
     let list = home.attache(&["artifacts", "list", &conversation, "--json"]).succeeds().json();
     assert_eq!(list["artifacts"].as_array().unwrap().len(), 1);
     home.attache(&["artifacts", "get", "art_00000000000000000000000000000000"]).exits(3);
+    // A part of an id is enough, as everywhere.
+    let listed = |place: &str| home.attache(&["artifacts", "list", place, "--json"]).succeeds().json();
+    let part = conversation.strip_prefix("cnv_").unwrap();
+    for place in [&conversation[..20], &format!("wsp_{}", &part[..16]), &part[part.len() - 8..], "Files"] {
+        assert_eq!(listed(place)["artifacts"][0]["artifact_id"], id, "{place}");
+    }
+    hub.add_agent("builder");
+    let run = hub.create_run("builder", "x");
+    let workspace = hub.run(&run)["workspace_id"].as_str().unwrap().to_owned();
+    let added = home.attache(&["artifacts", "put", "last", path, "--json"]).succeeds().json();
+    assert_eq!(added["workspace_id"], workspace.as_str());
+    for place in ["last", &run[run.len() - 8..], &run[..run.len() - 1]] {
+        assert_eq!(listed(place)["artifacts"][0]["artifact_id"], added["artifact_id"], "{place}");
+    }
+    for place in ["run_00000000000000000000000000000000", "00000000", "no such title"] {
+        let missing = home.attache(&["artifacts", "list", place]).exits(3);
+        assert!(missing.stderr.contains("not found"), "{}", missing.stderr);
+    }
+    home.attache(&["artifacts", "list", "agt_00000000"]).exits(2);
     let list = home.attache(&["conversations", "--json"]).succeeds().json();
     assert_eq!(list["conversations"][0]["title"], "Files");
     drop(hub);
