@@ -351,6 +351,20 @@ fn a_run_shows_its_failure_code_and_its_question() {
 }
 
 #[test]
+fn filters_and_answers_say_what_is_wrong_in_the_words_of_the_command() {
+    let home = TestHome::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    assert!(home.attache(&["runs"]).succeeds().stderr.starts_with("No runs found. Start one"));
+    let run = hub.create_run("builder", "x");
+    assert_eq!(home.attache(&["runs", "--text", "nowhere"]).succeeds().stderr, "No matching runs.\n");
+    let wrong = home.attache(&["runs", "--min-cost", "abc"]).exits(2).stderr;
+    assert!(wrong.contains("--min-cost <USD>") && !wrong.contains("min_cost_usd"), "{wrong}");
+    let early = home.attache(&["runs", "answer", &run, "1"]).exits(1).stderr;
+    assert!(early.contains("isn't working yet") && !early.contains("runs input"), "{early}");
+}
+
+#[test]
 fn a_queued_run_shows_its_place_in_the_queue() {
     let home = TestHome::new();
     let (hub, _runtime) = home.hub_with_builder();
