@@ -177,6 +177,9 @@ fn a_delegation_waits_for_its_remote_and_is_cancelled() {
     assert_eq!(scene.hub.ended(&task)["status"], "cancelled");
     let output = scene.home.attache(&["delegations", "output", &id]).exits(1);
     assert!(output.stderr.starts_with("error: CANCELLED: the delegation was cancelled"), "{}", output.stderr);
+    assert!(output.stderr.contains("No action needed. The folder was not shared."), "{}", output.stderr);
+    let shown = scene.home.attache(&["delegations", "show", &id]).succeeds().stdout;
+    assert!(!shown.contains("it may be offline"), "what it waited for is over: {shown}");
     assert_eq!(scene.home.attache(&["delegations", "diff", &id]).succeeds().stdout, "");
     let nothing = scene.home.attache(&["--json", "delegations", "wait"]).succeeds().json();
     assert_eq!(nothing, json!({"delegations": []}));

@@ -407,13 +407,16 @@ fn show(context: &CommandContext, delegation: &Delegation) -> Result<(), Command
         }
     }
     let sandbox = delegation.sandbox.map(|profile| sandbox_text(profile, delegation.sandbox_proof.as_ref()));
+    // What an ended one did last is in its log.
+    let live = |text: &Option<String>| text.clone().filter(|_| !delegation.status.has_ended());
+    let (waits_for, progress) = (live(&delegation.waits_for), live(&delegation.progress));
     for (name, text) in [
         (texts::row_sandbox(), &sandbox),
-        (texts::row_waiting(), &delegation.waits_for),
+        (texts::row_waiting(), &waits_for),
         (texts::row_mounted(), &delegation.remote_mount_point),
         (texts::row_transport(), &delegation.transport),
         (texts::row_remote_task(), &delegation.task_id),
-        (texts::row_progress(), &delegation.progress),
+        (texts::row_progress(), &progress),
     ] {
         if let Some(text) = text {
             row(name, TextCell::plain(clean::line(text)));

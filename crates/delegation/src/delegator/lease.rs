@@ -499,7 +499,9 @@ impl LeaseTask {
                 } else {
                     "the delegation was cancelled"
                 };
-                DelegationEnd::because(DelegationCommand::Cancel, AwcpErrorCode::Cancelled, message.to_owned())
+                let end =
+                    DelegationEnd::because(DelegationCommand::Cancel, AwcpErrorCode::Cancelled, message.to_owned());
+                if self.state.is_exported() { end } else { end.unshared() }
             }
             LeaseInterrupt::Overdue => {
                 let seconds = self.state.terms.ttl.as_secs();
