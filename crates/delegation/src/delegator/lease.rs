@@ -150,7 +150,7 @@ impl LeaseTask {
                     waited.map_err(|interrupted| self.interrupted(interrupted))?;
                 }
                 Err(RemoteEvent::Lost(failure)) => {
-                    if !self.has_other_key(&failure).await {
+                    if !self.change_key().await {
                         return Err(DelegationEnd::failed(failure));
                     }
                 }
@@ -172,19 +172,18 @@ impl LeaseTask {
             let event =
                 or_interrupted(&self.cancel, &self.service, self.state.deadline, self.conversation.next()).await;
             let event = event.map_err(|interrupted| self.interrupted(interrupted))?;
-            if let RemoteEvent::Lost(failure) = &event
-                && self.has_other_key(failure).await
-            {
+            if matches!(event, RemoteEvent::Lost(_)) && self.change_key().await {
                 continue;
             }
             self.react(event, &route).await?;
         }
     }
 
-    /// Looks the keys up again after the remote refused the key. If there is another one by now, begins the conversation
-    /// again with it: the owner key of this machine's hub is only used while that hub is running.
-    async fn has_other_key(&mut self, failure: &DelegationFailure) -> bool {
-        if failure.code != AwcpErrorCode::AuthFailed || self.state.is_exported() {
+    /// Looks the keys up again after the conversation failed. If there is another one by now, begins the conversation again
+    /// with it, and returns true: the owner key of this machine's hub is only used while that hub is running, and a hub may
+    /// also hide an agent from callers without a key.
+    async fn change_key(&mut self) -> bool {
+        if self.state.is_exported() {
             return false;
         }
         let Ok(keys) = self.service.credentials(&self.admitted).await else { return false };

@@ -19,13 +19,12 @@ pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
         return terms::ago(duration(distance));
     }
     // What was just set to ten minutes is ten minutes away.
-    let seconds = if distance < Duration::from_secs(120) { distance.as_secs() } else { rounded_to_minutes(distance) };
-    terms::later(duration(Duration::from_secs(seconds)))
+    let is_soon = distance < Duration::from_secs(120);
+    terms::later(duration(if is_soon { distance } else { rounded_to_minutes(distance) }))
 }
 
-/// The seconds of the nearest full minute.
-const fn rounded_to_minutes(distance: Duration) -> u64 {
-    (distance.as_secs() + 30) / 60 * 60
+const fn rounded_to_minutes(distance: Duration) -> Duration {
+    Duration::from_secs((distance.as_secs() + 30) / 60 * 60)
 }
 
 pub(crate) fn relative_or(at: Option<Timestamp>, now: Timestamp, never: &str) -> String {
@@ -87,8 +86,8 @@ mod tests {
         );
         let later = |seconds| relative(now.plus(Duration::from_secs(seconds)), now);
         assert_eq!(
-            [30, 119, 130, 570, 599, 600, 7_199, 86_399].map(later),
-            ["in 30 s", "in 119 s", "in 2 min", "in 10 min", "in 10 min", "in 10 min", "in 2 h", "in 24 h"]
+            [3, 30, 119, 130, 570, 599, 600, 7_199, 86_399].map(later),
+            ["in 3.0 s", "in 30 s", "in 119 s", "in 2 min", "in 10 min", "in 10 min", "in 10 min", "in 2 h", "in 24 h"]
         );
         assert_eq!([0, 1023, 1536, 20 << 20, 3 << 40].map(size), ["0 B", "1023 B", "1.5 KiB", "20.0 MiB", "3.0 TiB"]);
     }
