@@ -73,6 +73,9 @@ fn a_pairing_code_comes_with_an_address_that_a_device_can_reach() {
     hub.add_agent("builder");
     let output = home.attache(&["agents", "code", "builder"]).succeeds().stderr;
     assert!(output.contains("Only this machine can reach the hub") && output.contains("--public-url"), "{output}");
+    let port = hub.address().rsplit_once(':').unwrap().1;
+    assert!(output.contains(&format!("--listen 0.0.0.0:{port} --tls-self-signed")), "{output}");
+    assert!(output.contains("expires in 10 min"), "{output}");
     hub.process.terminate();
     let hub = home.hub(&["--public-url", "https://hub.example.org"]);
     let output = home.attache(&["agents", "code", "builder"]).succeeds().stderr;

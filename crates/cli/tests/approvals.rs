@@ -216,7 +216,9 @@ fn a_request_is_listed_shown_and_decided_once() {
     assert!(run.stdout.contains("paused while it waits"), "{}", run.stdout);
     assert!(run.stdout.contains("waiting: approval") && run.stdout.contains("Run: git push"), "{}", run.stdout);
     assert!(run.stdout.contains("the device is waiting for a person's answer"), "{}", run.stdout);
-    assert!(run.stderr.contains(&format!("attache approvals approve {id}")), "{}", run.stderr);
+    for verb in ["approve", "deny"] {
+        assert!(run.stderr.contains(&format!("attache approvals {verb} {id}")), "{}", run.stderr);
+    }
     let runs = home.attache(&["runs"]).succeeds();
     assert!(runs.stdout.contains("waiting: approval") && runs.stderr.contains("attache approvals"), "{runs:?}");
 
@@ -290,8 +292,11 @@ fn a_grant_is_listed_counted_and_revoked() {
     let grant = grants["permission_grants"][0]["grant_id"].as_str().unwrap().to_owned();
     let table = home.attache(&["approvals", "grants"]).succeeds().stdout;
     assert!(table.contains(&grant) && table.contains("active") && table.contains("Read*"), "{table}");
+    let ends_later = |table: &str| ["in 7 d", "in 6 d"].iter().any(|end| table.contains(end));
+    assert!(ends_later(&table), "{table}");
     home.attache(&["approvals", "grants", "revoke", &grant]).succeeds();
-    assert!(home.attache(&["approvals", "grants"]).succeeds().stdout.contains("revoked"));
+    let table = home.attache(&["approvals", "grants"]).succeeds().stdout;
+    assert!(table.contains("revoked") && !ends_later(&table), "{table}");
     let last = device.ask("Read", &json!({ "path": "c" }));
     assert_eq!(device.answer(&last)["state"], "pending");
     let deny = ["approvals", "deny", &last, "--scope", "run", "--comment", "enough"];
@@ -353,6 +358,9 @@ fn ask_prints_the_command_that_continues_a_waiting_run() {
     // A finished run accepts no input.
     let ran = home.attache(&["runs", "input", &device.run, "more"]).exits(1);
     assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
+    assert_eq!(ran.stderr.matches("has ended").count(), 1, "said once: {}", ran.stderr);
+    let ran = home.attache(&["runs", "answer", &device.run, "1.0"]).exits(1);
+    assert!(ran.stderr.contains("has ended") && !ran.stderr.contains("runs input"), "{}", ran.stderr);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::{TestHome, TestHub, TestProcess, process, until};
+use crate::harness::{TestHome, TestHub, TestProcess, has, process, until};
 
 /// The events of a run so far, as text.
 fn events(hub: &TestHub, run: &str) -> String {
@@ -297,6 +297,56 @@ fn a_watcher_survives_a_restart_of_the_hub() {
     until("the watcher to see the end", || watching.try_wait());
     assert_eq!(watching.stdout(), "one\ntwo\n");
     assert_eq!(hub.run(&id)["status"], "completed");
+}
+
+#[test]
+fn a_lost_connection_is_reported_and_so_is_its_return() {
+    let home = TestHome::new();
+    let (hub, _runtime) = home.hub_with_builder();
+    let address = hub.address().to_owned();
+    let gate = home.path().join("go-on");
+    let task = format!("until test -e {}; do sleep 0.1; done; echo done", gate.display());
+    let run = hub.create_run("builder", &task);
+    let watching = home.spawn("watch", &["watch", &run]);
+    let silent = home.spawn("watch-json", &["--json", "watch", &run]);
+    watching.tells("Started on");
+    silent.says("\"seq\":");
+    hub.process.kill();
+    let lost = "Lost the connection to the hub; trying again for up to 2 min.";
+    watching.tells(lost);
+    assert!(!watching.stderr().contains("Connected again."), "{}", watching.stderr());
+    let _hub = home.hub(&["--listen", &address]);
+    watching.tells("Connected again.");
+    std::fs::write(gate, "").unwrap();
+    assert!(watching.wait().success(), "{}", watching.stderr());
+    assert_eq!(watching.stderr().matches(lost).count(), 1, "{}", watching.stderr());
+    assert!(silent.wait().success());
+    assert_eq!(silent.stderr(), "");
+}
+
+#[test]
+fn the_waiting_line_of_a_terminal_says_that_the_connection_is_lost() {
+    if !has("script", "bsdutils") {
+        return;
+    }
+    let home = TestHome::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let run = hub.create_run("builder", "never claimed");
+    let screen = home.path().join("screen");
+    let line = format!("{} watch {run}", env!("CARGO_BIN_EXE_attache"));
+    let mut command = home.program("script");
+    command.args(["-q", "-f", "-e", "-c", &line]).arg(&screen).env("TERM", "xterm");
+    let _watching = TestProcess::spawn("terminal", &mut command, &home.logs());
+    let shows = |text: &str| {
+        until(&format!("{text:?} on the screen"), || {
+            std::fs::read_to_string(&screen).unwrap_or_default().contains(text).then_some(())
+        });
+    };
+    shows("waiting … ");
+    hub.process.kill();
+    shows("Lost the connection to the hub");
+    shows("waiting for the connection to the hub … ");
 }
 
 /// Titles, cleared screens, hidden links and reordered letters appear as plain text on a terminal; a pipe gets the

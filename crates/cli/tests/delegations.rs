@@ -99,6 +99,64 @@ fn a_refusal_names_the_command_that_allows_it() {
 }
 
 #[test]
+fn a_delegation_begun_while_its_hub_is_down_uses_the_owner_key_once_the_hub_is_back() {
+    let mut scene = DelegationFixture::new().allowed();
+    let address = scene.hub.address().to_owned();
+    scene.hub.process.kill();
+    let id = scene.delegate(&[]);
+    until("the daemon to try", || {
+        let waits_for = scene.show(&id)["waits_for"].as_str()?.to_owned();
+        waits_for.starts_with("a connection to the remote: can't reach http://").then_some(())
+    });
+    scene.hub = scene.home.hub(&["--listen", &address]);
+    let shown = until("the invitation", || {
+        let shown = scene.show(&id);
+        assert!(shown["ended_at"].is_null(), "{shown}");
+        Some(shown).filter(|shown| shown["task_id"].is_string())
+    });
+    assert_eq!(shown["status"], "invited");
+    scene.home.attache(&["delegations", "cancel", &id]).succeeds();
+}
+
+#[test]
+fn a_refused_key_names_the_option_of_the_daemon() {
+    let scene = DelegationFixture::new();
+    let key = scene.home.keep_secret("other.key", "ak_this_is_not_a_key_of_that_hub");
+    let (url, folder) = (&scene.url, &scene.folder);
+    scene.home.attache(&["delegations", "allow", "--peer", url, "--key-file", &key, "--folder", folder]).succeeds();
+    let refused = scene.home.attache(&["delegate", folder, "--to", url, "do it"]).exits(4);
+    let origin = &scene.hub.url;
+    assert!(refused.stderr.contains(&format!("{origin} doesn't accept the key (status 401)")), "{}", refused.stderr);
+    let command = format!("attache delegations allow --peer {url} --key-file FILE");
+    assert!(refused.stderr.contains(&command), "{}", refused.stderr);
+    assert!(!refused.stderr.contains("--peer-key-file"), "{}", refused.stderr);
+}
+
+#[test]
+fn folders_with_keys_of_attache_can_neither_be_allowed_nor_delegated() {
+    let scene = DelegationFixture::new().allowed();
+    let home = fs::canonicalize(scene.home.path()).unwrap();
+    for name in [".AWCP", ".a2a", ".a2a/hub"] {
+        let folder = home.join(name);
+        let folder = folder.to_str().unwrap();
+        let reason = format!("error: {folder} can't be delegated: ");
+        for args in [&["delegations", "allow", "--folder", folder][..], &["delegate", folder, "--to", &scene.url, "x"]]
+        {
+            let refused = scene.home.attache(args).exits(2);
+            assert!(refused.stderr.starts_with(&reason), "{}", refused.stderr);
+            assert!(refused.stderr.contains(" contains keys and records of Attaché"), "{}", refused.stderr);
+            assert!(!refused.stderr.contains("--folder"), "{}", refused.stderr);
+        }
+    }
+    // What is around them can't be delegated either, but other folders in it can.
+    let around = home.to_str().unwrap();
+    let refused = scene.home.attache(&["delegate", around, "--to", &scene.url, "x"]).exits(2);
+    assert!(refused.stderr.contains("it contains $AWCP_HOME"), "{}", refused.stderr);
+    let allowed = scene.home.attache(&["delegations", "allow", "--folder", around]).succeeds();
+    assert!(allowed.stderr.contains(&format!("not {around} itself")), "{}", allowed.stderr);
+}
+
+#[test]
 fn a_delegation_waits_for_its_remote_and_is_cancelled() {
     let scene = DelegationFixture::new().allowed();
     let id = scene.delegate(&["--ttl", "600", "--access-mode", "ro"]);
@@ -119,6 +177,9 @@ fn a_delegation_waits_for_its_remote_and_is_cancelled() {
     assert_eq!(scene.hub.ended(&task)["status"], "cancelled");
     let output = scene.home.attache(&["delegations", "output", &id]).exits(1);
     assert!(output.stderr.starts_with("error: CANCELLED: the delegation was cancelled"), "{}", output.stderr);
+    assert!(output.stderr.contains("No action needed. The folder was not shared."), "{}", output.stderr);
+    let shown = scene.home.attache(&["delegations", "show", &id]).succeeds().stdout;
+    assert!(!shown.contains("it may be offline"), "what it waited for is over: {shown}");
     assert_eq!(scene.home.attache(&["delegations", "diff", &id]).succeeds().stdout, "");
     let nothing = scene.home.attache(&["--json", "delegations", "wait"]).succeeds().json();
     assert_eq!(nothing, json!({"delegations": []}));

@@ -123,6 +123,25 @@ fn artifacts_are_uploaded_and_downloaded_unchanged() {
     let list = home.attache(&["artifacts", "list", &conversation, "--json"]).succeeds().json();
     assert_eq!(list["artifacts"].as_array().unwrap().len(), 1);
     home.attache(&["artifacts", "get", "art_00000000000000000000000000000000"]).exits(3);
+    // A part of an id is enough, as everywhere.
+    let listed = |place: &str| home.attache(&["artifacts", "list", place, "--json"]).succeeds().json();
+    let part = conversation.strip_prefix("cnv_").unwrap();
+    for place in [&conversation[..20], &format!("wsp_{}", &part[..16]), &part[part.len() - 8..], "Files"] {
+        assert_eq!(listed(place)["artifacts"][0]["artifact_id"], id, "{place}");
+    }
+    hub.add_agent("builder");
+    let run = hub.create_run("builder", "x");
+    let workspace = hub.run(&run)["workspace_id"].as_str().unwrap().to_owned();
+    let added = home.attache(&["artifacts", "put", "last", path, "--json"]).succeeds().json();
+    assert_eq!(added["workspace_id"], workspace.as_str());
+    for place in ["last", &run[run.len() - 8..], &run[..run.len() - 1]] {
+        assert_eq!(listed(place)["artifacts"][0]["artifact_id"], added["artifact_id"], "{place}");
+    }
+    for place in ["run_00000000000000000000000000000000", "00000000", "no such title"] {
+        let missing = home.attache(&["artifacts", "list", place]).exits(3);
+        assert!(missing.stderr.contains("not found"), "{}", missing.stderr);
+    }
+    home.attache(&["artifacts", "list", "agt_00000000"]).exits(2);
     let list = home.attache(&["conversations", "--json"]).succeeds().json();
     assert_eq!(list["conversations"][0]["title"], "Files");
     drop(hub);
@@ -329,6 +348,20 @@ fn a_run_shows_its_failure_code_and_its_question() {
     hub.worker(&token, "POST", &format!("/api/v1/task-runs/{run}/input-requests"), &question).expect(201);
     let shown = home.attache(&["runs", "show", &run]).succeeds();
     assert!(shown.stdout.contains("Which colour?"), "{}", shown.stdout);
+}
+
+#[test]
+fn filters_and_answers_say_what_is_wrong_in_the_words_of_the_command() {
+    let home = TestHome::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    assert!(home.attache(&["runs"]).succeeds().stderr.starts_with("No runs found. Start one"));
+    let run = hub.create_run("builder", "x");
+    assert_eq!(home.attache(&["runs", "--text", "nowhere"]).succeeds().stderr, "No matching runs.\n");
+    let wrong = home.attache(&["runs", "--min-cost", "abc"]).exits(2).stderr;
+    assert!(wrong.contains("--min-cost <USD>") && !wrong.contains("min_cost_usd"), "{wrong}");
+    let early = home.attache(&["runs", "answer", &run, "1"]).exits(1).stderr;
+    assert!(early.contains("isn't working yet") && !early.contains("runs input"), "{early}");
 }
 
 #[test]

@@ -132,6 +132,13 @@ fn a_device_that_shows_a_code_is_confirmed_from_the_command_line() {
     let poll = json!({ "poll_token": first["poll_token"] });
     let joined = crate::harness::http::json("POST", &format!("{url}/poll"), &[], Some(&poll)).unwrap().expect(200);
     assert_eq!(joined.json()["agent_name"], "builder");
+    // The device that is paired now loses the agent.
+    let third = ticket("desktop");
+    let noted = home.attache(&["agents", "code", "builder"]).succeeds();
+    assert!(noted.stderr.contains("This replaces laptop ("), "{}", noted.stderr);
+    let code = third["pairing_code"].as_str().unwrap();
+    let output = home.attache(&["runtimes", "confirm", code, "--agent", "builder", "--yes"]).succeeds().stderr;
+    assert!(output.contains("This replaces laptop (") && output.contains("desktop is paired"), "{output}");
     let second = ticket("stranger");
     home.attache(&["runtimes", "reject", second["pairing_code"].as_str().unwrap()]).succeeds();
     let poll = json!({ "poll_token": second["poll_token"] });

@@ -54,6 +54,18 @@ fn a_hub_survives_a_crash_of_its_server() {
 }
 
 #[test]
+fn a_database_that_was_moved_is_not_called_missing() {
+    let home = TestHome::new();
+    let data = home.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::write(data.join("hub.db.moved"), "").unwrap();
+    let folder = data.to_str().unwrap();
+    let refused = home.attache(&["migrate", "--from", folder, "--to", "postgres://127.0.0.1:1/hub"]).exits(1).stderr;
+    assert!(refused.contains(&format!("the database in {folder} was already moved to PostgreSQL")), "{refused}");
+    assert!(refused.contains(&format!("kept as {folder}/hub.db.moved")), "{refused}");
+}
+
+#[test]
 fn a_hub_moves_to_postgres_and_back() {
     let Some(server) = PostgresServer::start() else { return };
     let home = TestHome::new();

@@ -278,7 +278,7 @@ fn doctor_names_the_line_of_a_mistake() {
     let report = home.attache(&["doctor", "--json"]).succeeds().json();
     let message =
         |check: &str| findings(&report, check).iter().map(|finding| finding["message"].clone()).collect::<Vec<_>>();
-    assert_eq!(message("policy"), ["1 folders can be delegated to 0 trusted peers"]);
+    assert_eq!(message("policy"), ["1 folder can be delegated to 0 trusted peers"]);
     assert_eq!(message("collaborator"), ["borrowing folders from other machines is off"]);
     assert_eq!(message("daemon"), ["the delegation daemon isn't running; it starts automatically when needed"]);
     assert_eq!(message("host"), ["no agent hosts are installed; only the built-in shell"]);

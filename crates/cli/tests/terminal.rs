@@ -144,6 +144,26 @@ fn removing_an_agent_needs_confirmation() {
     assert!(!terminal.screen().contains("[y/N]"), "{}", terminal.screen());
 }
 
+#[test]
+fn replacing_a_device_needs_confirmation() {
+    if !has("script", "bsdutils") {
+        return;
+    }
+    let home = TestHome::new();
+    let (hub, _runtime) = home.hub_with_builder();
+    hub.agent_is("builder", "online");
+    let url = format!("{}/api/v1/agent-runtimes/runtime/pairing-requests", hub.url);
+    let asked = crate::harness::http::json("POST", &url, &[], Some(&json!({ "device_name": "other" }))).unwrap().json();
+    let code = asked["pairing_code"].as_str().unwrap();
+    let device = hub.get("/api/v1/agent-accounts/builder")["runtime"]["device_name"].as_str().unwrap().to_owned();
+    let mut terminal = TestTerminal::run(&home, &format!("runtimes confirm {code} --agent builder"));
+    terminal.shows(&format!("This replaces {device} (online)."));
+    terminal.shows("[y/N]");
+    terminal.types("");
+    assert!(!terminal.ends(), "{}", terminal.screen());
+    assert_eq!(hub.get("/api/v1/agent-accounts/builder")["runtime"]["device_name"], device.as_str());
+}
+
 /// Nothing can be written to it any more, not even the end of the line.
 #[test]
 fn closing_the_terminal_in_the_middle_of_a_line_cancels_the_run() {

@@ -72,6 +72,10 @@ impl HubAddress {
         (host, self.0.port_or_known_default().unwrap_or(80))
     }
 
+    pub fn port(&self) -> u16 {
+        self.host_and_port().1
+    }
+
     pub fn is_encrypted(&self) -> bool {
         self.0.scheme() == "https"
     }

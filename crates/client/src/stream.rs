@@ -84,6 +84,16 @@ impl EventStream {
         Self { patience, ..self }
     }
 
+    /// How long the hub has been unreachable. `None` while it isn't.
+    pub fn away_for(&self) -> Option<Duration> {
+        self.away_since.map(|since| since.elapsed())
+    }
+
+    /// How long it may be unreachable.
+    pub const fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// The seq to continue from, should this stream be dropped.
     pub const fn cursor(&self) -> i64 {
         self.seen

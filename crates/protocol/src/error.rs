@@ -65,7 +65,7 @@ codes! {
     MethodNotAllowed "method_not_allowed" 405 USAGE       "See /docs/calls, or /api/v1/openapi.json for the methods this path supports.";
     NameTaken        "name_taken"         409 FAILED      "Choose another name, or use the existing agent.";
     StaleEpoch       "stale_epoch"        409 FAILED      "Another claim owns this run now. Stop working on it.";
-    RunEnded         "run_ended"          409 FAILED      "The run has ended and can no longer change.";
+    RunEnded         "run_ended"          409 FAILED      "See how it ended: `attache runs show RUN`. To continue its work, send another task in the same conversation.";
     NotRunning       "not_running"        409 FAILED      "This call works only while the run is claimed.";
     InUse            "in_use"             409 FAILED      "Only runs that have ended can be deleted.";
     AlreadyBegun     "already_begun"      409 FAILED      "A claim can be released only before anything is reported. Complete or fail the run instead.";

@@ -443,6 +443,8 @@ async fn code(
     if output.is_json() {
         return output.json(&code);
     }
+    // Whoever may create codes might not see the agent. The code is good without this note.
+    let replaced = hub.account(agent).await.ok().as_ref().and_then(replaced_device);
     output.line(&code.pairing_code)?;
     let until = time::relative(code.expires_at, context.now());
     output.say(texts::code_expires(until));
@@ -454,11 +456,25 @@ async fn code(
     // Clients need the pin to trust a self-signed certificate.
     let pin = pin.or(code.pin).map(|pin| format!(" --pin {pin}")).unwrap_or_default();
     output.say(format_args!("  attache runtime pair {} --api-base {base}{pin}", code.pairing_code));
+    if let Some(replaced) = replaced {
+        output.say_styled(TextStyle::Busy, replaced);
+    }
     if reachable.is_none() {
-        output.say_styled(TextStyle::Busy, texts::only_this_machine());
+        output.say_styled(TextStyle::Busy, texts::only_this_machine(hub.address().port()));
         output.say_styled(TextStyle::Busy, texts::or_behind_proxy());
     }
     Ok(())
+}
+
+/// Says which device loses the agent when another one is paired with it.
+pub(super) fn replaced_device(account: &Account) -> Option<String> {
+    let runtime = account.runtime.as_ref()?;
+    let device = clean::line(runtime.device_name.as_deref().unwrap_or(terms::unnamed())).into_owned();
+    let state = match runtime.status {
+        Presence::Online => terms::online(),
+        Presence::Offline => terms::offline(),
+    };
+    Some(texts::replaces(device, state))
 }
 
 // === impl PeerAgentArgs ===

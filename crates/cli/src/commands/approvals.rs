@@ -399,6 +399,10 @@ async fn grants(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> R
             (None, Some(end)) if grant.ended_at.is_some() || end <= now => (texts::grant_ended(), TextStyle::Dim),
             (None, _) => (texts::grant_stands(), TextStyle::Good),
         };
+        let ends_at = match (grant.revoked_at, grant.ends_at()) {
+            (Some(revoked), Some(end)) => Some(revoked.min(end)),
+            (revoked, end) => revoked.or(end),
+        };
         let reach = match (grant.task_run_id, grant.conversation_id) {
             (Some(run), _) => format!(" {run}"),
             (None, Some(conversation)) => format!(" {conversation}"),
@@ -416,7 +420,7 @@ async fn grants(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> R
             TextCell::plain(names.get(grant.agent_id)),
             TextCell::plain(reach),
             TextCell::plain(time::relative_or(
-                grant.ends_at(),
+                ends_at,
                 now,
                 if grant.scope == DecisionScope::Run { texts::when_run_ends() } else { terms::never() },
             )),

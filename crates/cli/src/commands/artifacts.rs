@@ -6,13 +6,16 @@ use std::{
 };
 
 use attache_client::{ArtifactSource, HubClient};
-use attache_protocol::{ArtifactId, ConversationId, RunId, WorkspaceId};
+use attache_protocol::ArtifactId;
 use clap::Subcommand;
 use tokio::fs::File;
 
 use super::page::{Listing, PageArgs};
 use crate::{
-    env::context::{CommandContext, HubArgs},
+    env::{
+        context::{CommandContext, HubArgs},
+        ids::IdArg,
+    },
     ui::{
         failure::CommandFailure,
         output::{TextCell, time},
@@ -23,6 +26,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache artifacts list run_…             artifacts in a run's workspace; wsp_… and cnv_… also work
+  attache artifacts list last              those of the newest run
   attache artifacts get art_… -o report.pdf
   attache artifacts put cnv_… report.pdf --media-type application/pdf")]
 pub(crate) struct Args {
@@ -36,8 +40,9 @@ pub(crate) struct Args {
 enum ArtifactsCommand {
     /// List the artifacts of a workspace
     List {
-        /// Workspace, conversation or run id (wsp_…, cnv_…, run_…)
-        place: ArtifactLocationArg,
+        /// Workspace, conversation or run: its id (wsp_…, cnv_…, run_…), a unique part of it, or `last` for the newest run
+        #[arg(value_parser = IdArg::of_workspace)]
+        place: IdArg,
         #[command(flatten)]
         page: PageArgs,
     },
@@ -50,8 +55,9 @@ enum ArtifactsCommand {
     },
     /// Upload a file as an artifact
     Put {
-        /// Workspace, conversation or run id (wsp_…, cnv_…, run_…)
-        place: ArtifactLocationArg,
+        /// Workspace, conversation or run: its id (wsp_…, cnv_…, run_…), a unique part of it, or `last` for the newest run
+        #[arg(value_parser = IdArg::of_workspace)]
+        place: IdArg,
         file: PathBuf,
         /// Artifact name [default: the file name]
         #[arg(long)]
@@ -61,30 +67,18 @@ enum ArtifactsCommand {
     },
 }
 
-/// A workspace, named by its own id or by the id of its conversation or run.
-#[derive(Debug, Clone, Copy)]
-enum ArtifactLocationArg {
-    Workspace(WorkspaceId),
-    Run(RunId),
-}
-
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
     match args.command {
-        ArtifactsCommand::List { place, page } => list(&context, &hub, place, &page).await,
+        ArtifactsCommand::List { place, page } => list(&context, &hub, &place, &page).await,
         ArtifactsCommand::Get { artifact, output } => get(&context, &hub, artifact, output.as_deref()).await,
         ArtifactsCommand::Put { place, file, name, media_type } => {
-            put(&context, &hub, place, &file, name.as_deref(), media_type.as_deref()).await
+            put(&context, &hub, &place, &file, name.as_deref(), media_type.as_deref()).await
         }
     }
 }
 
-async fn list(
-    context: &CommandContext,
-    hub: &HubClient,
-    place: ArtifactLocationArg,
-    page: &PageArgs,
-) -> Result<(), CommandFailure> {
+async fn list(context: &CommandContext, hub: &HubClient, place: &IdArg, page: &PageArgs) -> Result<(), CommandFailure> {
     let list = hub.artifacts(place.workspace(hub).await?, &page.page()).await?;
     let next_cursor = list.next_cursor.as_deref();
     let when_empty = "No artifacts.";
@@ -147,7 +141,7 @@ async fn get(
 async fn put(
     context: &CommandContext,
     hub: &HubClient,
-    place: ArtifactLocationArg,
+    place: &IdArg,
     path: &Path,
     name: Option<&str>,
     media_type: Option<&str>,
@@ -170,26 +164,4 @@ async fn put(
     context.output.line(artifact.artifact_id)?;
     context.output.say(format_args!("Stored {} as {}.", time::size(artifact.size), artifact.name));
     Ok(())
-}
-
-// === impl ArtifactLocationArg ===
-
-impl ArtifactLocationArg {
-    async fn workspace(self, hub: &HubClient) -> Result<WorkspaceId, CommandFailure> {
-        match self {
-            Self::Workspace(workspace) => Ok(workspace),
-            Self::Run(run) => Ok(hub.run(run).await?.workspace_id),
-        }
-    }
-}
-
-impl std::str::FromStr for ArtifactLocationArg {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let workspace = text.parse().map(Self::Workspace);
-        let conversation = || text.parse().map(|id: ConversationId| Self::Workspace(id.workspace()));
-        let run = || text.parse().map(Self::Run);
-        workspace.or_else(|_| conversation()).or_else(|_| run()).map_err(|_| "expected wsp_…, cnv_… or run_…")
-    }
 }

@@ -12,7 +12,10 @@ use std::{
 };
 
 use attache_client::daemon::DaemonClient;
-use attache_delegation::awcp_policy::PolicyChange;
+use attache_delegation::{
+    awcp_policy::PolicyChange,
+    delegator::{DelegatorRefusal, refuse_private},
+};
 use attache_protocol::{
     DelegationId, KeyPin,
     error::exit,
@@ -253,6 +256,11 @@ async fn perform(context: &CommandContext, command: DelegationsCommand) -> Resul
                 ),
                 None => None,
             };
+            if let Some(folder) = &found {
+                // No policy admits it, nor anything in it.
+                refuse_private(folder, &home::own_folders(&context.config))
+                    .map_err(|DelegatorRefusal { message, hint, .. }| CommandFailure::usage(message).hint(hint))?;
+            }
             changes.extend(found.clone().map(PolicyChange::AddRoot));
             change(context, &changes)?;
             found.iter().for_each(|folder| warn_of(context, folder));
@@ -275,6 +283,10 @@ fn warn_of(context: &CommandContext, folder: &Path) {
     let person = context.config.user_home.as_deref().and_then(|home| home.canonicalize().ok());
     if folder.parent().is_none() || person.is_some_and(|home| home.starts_with(folder)) {
         context.output.say_styled(TextStyle::Busy, texts::broad(folder.display()));
+    }
+    let records = context.config.awcp_home.as_deref().and_then(|home| home.canonicalize().ok());
+    if records.is_some_and(|home| home.starts_with(folder)) {
+        context.output.say_styled(TextStyle::Busy, texts::only_below(folder.display()));
     }
 }
 
@@ -395,13 +407,16 @@ fn show(context: &CommandContext, delegation: &Delegation) -> Result<(), Command
         }
     }
     let sandbox = delegation.sandbox.map(|profile| sandbox_text(profile, delegation.sandbox_proof.as_ref()));
+    // What an ended one did last is in its log.
+    let live = |text: &Option<String>| text.clone().filter(|_| !delegation.status.has_ended());
+    let (waits_for, progress) = (live(&delegation.waits_for), live(&delegation.progress));
     for (name, text) in [
         (texts::row_sandbox(), &sandbox),
-        (texts::row_waiting(), &delegation.waits_for),
+        (texts::row_waiting(), &waits_for),
         (texts::row_mounted(), &delegation.remote_mount_point),
         (texts::row_transport(), &delegation.transport),
         (texts::row_remote_task(), &delegation.task_id),
-        (texts::row_progress(), &delegation.progress),
+        (texts::row_progress(), &progress),
     ] {
         if let Some(text) = text {
             row(name, TextCell::plain(clean::line(text)));

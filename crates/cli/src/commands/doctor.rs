@@ -342,7 +342,8 @@ async fn check_delegations(context: &CommandContext, findings: &mut Vec<DoctorFi
             findings.push(if roots == 0 && peers == 0 {
                 DoctorFinding::ok("policy", texts::nothing_delegated())
             } else {
-                DoctorFinding::ok("policy", texts::delegable(roots, peers))
+                let (folders, peers) = (texts::folders(roots as u64), texts::trusted_peers(peers as u64));
+                DoctorFinding::ok("policy", texts::delegable(folders, peers))
             });
             check_collaborator(context, findings);
         }

@@ -64,6 +64,9 @@ struct MigrationReport {
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let (from, to) = sides(&context, args.from, args.to)?;
     let (source, target) = (address(&from, args.database_ca.clone())?, address(&to, args.database_ca)?);
+    if let DatabaseSide::Folder(folder) = &from {
+        refuse_moved(folder)?;
+    }
     if let DatabaseSide::Folder(folder) = &to {
         if !folder.is_dir() {
             let missing = format!("{} isn't a folder", folder.display());
@@ -142,6 +145,20 @@ fn set_aside(folder: &Path) -> Result<PathBuf, CommandFailure> {
     let kept = free.into_iter().find(|path| fs::symlink_metadata(path).is_err()).expect("numbers don't end");
     fs::rename(folder.join(DATABASE), &kept).map_err(|error| CommandFailure::file("rename", &kept, &error))?;
     Ok(kept)
+}
+
+/// Says so if the database was moved from here already.
+fn refuse_moved(folder: &Path) -> Result<(), CommandFailure> {
+    let (database, moved) = (folder.join(DATABASE), folder.join(MOVED_DATABASE));
+    if database.exists() || !moved.exists() {
+        return Ok(());
+    }
+    let message = format!("the database in {} was already moved to PostgreSQL", folder.display());
+    let hint = format!(
+        "The file that was copied is kept as {}. To copy it again, rename it to {DATABASE} first.",
+        moved.display()
+    );
+    Err(CommandFailure::failed(message).hint(hint))
 }
 
 fn next_steps(from: &DatabaseSide, to: &DatabaseSide, kept: Option<&Path>) -> Vec<String> {

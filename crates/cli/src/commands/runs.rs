@@ -138,7 +138,7 @@ struct RunListArgs {
     #[arg(long, value_name = "TIME", value_parser = amount::moment)]
     before: Option<PastTime>,
     /// Only runs that cost at least this many dollars
-    #[arg(long, value_name = "USD")]
+    #[arg(long, value_name = "USD", value_parser = amount::dollars_as_typed)]
     min_cost: Option<String>,
     /// Only runs created by this person or agent (name or id)
     #[arg(long, value_name = "NAME")]
@@ -221,9 +221,14 @@ async fn answer(
 ) -> Result<(), CommandFailure> {
     let before = hub.run(run).await?;
     let Some(question) = open_question(&before) else {
-        return Err(
-            CommandFailure::new("no_question", exit::FAILED, texts::no_question(run)).hint(texts::no_question_do(run))
-        );
+        let (message, hint) = match before.status {
+            RunStatus::Pending => (texts::not_working_yet(run), texts::not_working_yet_do(run)),
+            RunStatus::Running => (texts::no_question(run), texts::no_question_do(run)),
+            RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled => {
+                (texts::no_question_ended(run), texts::no_question_ended_do(run))
+            }
+        };
+        return Err(CommandFailure::new("no_question", exit::FAILED, message).hint(hint));
     };
     if !answers.is_empty() {
         return input(context, hub, &before, answers.join(", ")).await;
@@ -312,7 +317,8 @@ async fn list(context: &CommandContext, hub: &HubClient, filter: RunListArgs) ->
         return output.json(&list);
     }
     if list.task_runs.is_empty() {
-        output.say(texts::none_found());
+        let everything = RunQuery { limit: filter.limit, cursor: filter.cursor.clone(), ..RunQuery::default() };
+        output.say(if filter == everything { texts::none_found() } else { texts::none_matching() });
         page::more(context, list.next_cursor.as_deref());
         return Ok(());
     }
@@ -499,6 +505,7 @@ async fn print_questions(context: &CommandContext, hub: &HubClient, run: &Run) -
                 let id = request.permission_request_id;
                 output.say(texts::approval_details(id));
                 output.say(texts::approval_allow(id));
+                output.say(texts::approval_deny(id));
             }
         }
         Some(WaitReason::Input) => {

@@ -62,6 +62,9 @@ enum RuntimesCommand {
         /// Agent to pair the device with (name or id)
         #[arg(long)]
         agent: String,
+        /// Skip the confirmation prompt
+        #[arg(long, short)]
+        yes: bool,
     },
     /// Reject a device that shows a code
     Reject {
@@ -84,7 +87,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             ));
             Ok(())
         }
-        RuntimesCommand::Confirm { code, agent } => confirm(&context, &hub, &code, &agent).await,
+        RuntimesCommand::Confirm { code, agent, yes } => confirm(&context, &hub, &code, &agent, yes).await,
         RuntimesCommand::Reject { code } => {
             hub.decide_pairing(&code, &PairingDecision { agent_id: None }).await?;
             context.output.say("Rejected. The device is notified.");
@@ -94,17 +97,26 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
 }
 
 /// Shows the device and asks for confirmation before pairing it.
-async fn confirm(context: &CommandContext, hub: &HubClient, code: &str, agent: &str) -> Result<(), CommandFailure> {
+async fn confirm(
+    context: &CommandContext,
+    hub: &HubClient,
+    code: &str,
+    agent: &str,
+    yes: bool,
+) -> Result<(), CommandFailure> {
     let output = &context.output;
     let device = hub.pairing_request(code).await?;
     let name = clean::line(device.device_name.as_deref().unwrap_or("An unnamed device")).into_owned();
+    let account = hub.account(agent).await.map_err(|error| agents::explain(error, agent))?;
+    if let Some(replaced) = agents::replaced_device(&account).filter(|_| !output.is_json()) {
+        output.say_styled(TextStyle::Busy, replaced);
+    }
     let question =
         format!("{name} at {} wants to pair with {}. Pair it?", clean::line(&device.address), clean::line(agent));
-    if prompt::confirm(&context.output, &question)? == Some(false) {
+    if !yes && prompt::confirm(output, &question)? == Some(false) {
         return Err(CommandFailure::new("cancelled", exit::FAILED, "the device was not paired")
             .hint(format!("It waits until the code expires. To reject it: attache runtimes reject {code}")));
     }
-    let account = hub.account(agent).await.map_err(|error| agents::explain(error, agent))?;
     hub.decide_pairing(code, &PairingDecision { agent_id: Some(account.agent_id.to_string()) }).await?;
     output.say_styled(TextStyle::Good, format_args!("{name} is paired with {}.", clean::line(&account.name)));
     Ok(())

@@ -37,6 +37,11 @@ pub(crate) fn dollars(text: &str) -> Result<Json, String> {
     number.ok_or_else(|| errors::dollars_expected().to_owned())
 }
 
+/// The same as text, for a query.
+pub(crate) fn dollars_as_typed(text: &str) -> Result<String, String> {
+    dollars(text).map(|_| text.to_owned())
+}
+
 /// Parses a duration: `90s`, `30m`, `8h`, `7d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let seconds = |number: &str, unit: u64| number.parse::<u32>().ok().map(|number| u64::from(number) * unit);

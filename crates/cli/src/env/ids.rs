@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use attache_client::{ChannelFilter, DeliveryFilter, HubClient, PageQuery, PermissionFilter, daemon::DaemonClient};
 use attache_protocol::{
-    ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, KeyId, PermissionId, RunId, RuntimeId,
+    ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, KeyId, PermissionId, RunId, RuntimeId, WorkspaceId,
     error::exit,
     rules::permission::PermissionState,
     wire::{call::CallId, key::Key, run::RunQuery, runtime::Runtime},
@@ -75,6 +75,16 @@ impl IdArg {
 
     pub(crate) fn of_delegation(text: &str) -> Result<Self, String> {
         Self::of(text, DelegationId::PREFIX)
+    }
+
+    /// An argument for a workspace: its own id, or that of its conversation or run.
+    pub(crate) fn of_workspace(text: &str) -> Result<Self, String> {
+        let arg: Self = text.parse()?;
+        let prefixes = [WorkspaceId::PREFIX, ConversationId::PREFIX, RunId::PREFIX];
+        if arg.0.contains('_') && !prefixes.iter().any(|prefix| arg.0.starts_with(prefix)) {
+            return Err(errors::workspace_expected().to_owned());
+        }
+        Ok(arg)
     }
 
     fn of(text: &str, prefix: &str) -> Result<Self, String> {
@@ -182,6 +192,33 @@ impl IdArg {
         self.resolve(errors::a_conversation(), pages).await
     }
 
+    /// The workspace of a run or a conversation. `last` selects that of the newest run.
+    pub(crate) async fn workspace(&self, hub: &HubClient) -> Result<WorkspaceId, CommandFailure> {
+        if let Ok(workspace) = self.0.parse() {
+            return Ok(workspace);
+        }
+        // A workspace shares the uuid of its conversation.
+        if let Some(bare) = self.0.strip_prefix(WorkspaceId::PREFIX) {
+            let conversation = Self(format!("{}{bare}", ConversationId::PREFIX));
+            return Ok(conversation.conversation(hub).await?.workspace());
+        }
+        if self.0.starts_with(ConversationId::PREFIX) {
+            return Ok(self.conversation(hub).await?.workspace());
+        }
+        let is_missing = |failure: &CommandFailure| failure.exit == exit::NOT_FOUND;
+        match self.run(hub).await {
+            Ok(run) => Ok(hub.run(run).await?.workspace_id),
+            Err(failure) if is_missing(&failure) && !self.is_last() && !self.0.starts_with(RunId::PREFIX) => {
+                match self.conversation(hub).await {
+                    Ok(conversation) => Ok(conversation.workspace()),
+                    Err(failure) if is_missing(&failure) => Err(not_found(errors::a_run_or_conversation(), &self.0)),
+                    Err(failure) => Err(failure),
+                }
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
     /// A delegation of this machine.
     pub(crate) async fn delegation(&self, daemon: &DaemonClient) -> Result<DelegationId, CommandFailure> {
         let pages = async |_: PageQuery| {
@@ -248,13 +285,17 @@ fn only<T: fmt::Display + Copy>(typed: &str, what: &str, found: &[T]) -> Result<
     match found {
         [only] => Ok(*only),
         [first, ..] if typed == LAST => Ok(*first),
-        [] => Err(CommandFailure::new("not_found", exit::NOT_FOUND, errors::id_not_found(what, &shown))
-            .hint(errors::id_not_found_do())),
+        [] => Err(not_found(what, typed)),
         several => {
             let several: Vec<String> = several.iter().take(5).map(ToString::to_string).collect();
             Err(CommandFailure::usage(errors::id_ambiguous(shown, several.join(", "))).hint(errors::id_ambiguous_do()))
         }
     }
+}
+
+fn not_found(what: &str, typed: &str) -> CommandFailure {
+    CommandFailure::new("not_found", exit::NOT_FOUND, errors::id_not_found(what, clean::line(typed)))
+        .hint(errors::id_not_found_do())
 }
 
 /// The conversation of the newest run, most of which have one of their own, or one that was added since.

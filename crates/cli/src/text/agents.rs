@@ -23,7 +23,8 @@ texts! {
     key_in(agent, file): "The key of {agent} is in {file}." zh "{agent} 的密钥在 {file} 中。";
     key_once: "The key won't be shown again. To replace it, register the agent again." zh "密钥不会再次显示。要更换密钥，请重新注册该智能体。";
     code_expires(until): "The code works once and expires {until}. On the device, run:" zh "配对码只能使用一次，到期：{until}。请在设备上运行：";
-    only_this_machine: "Only this machine can reach the hub. For other devices, start the hub with --listen 0.0.0.0:7800 --tls-self-signed" zh "只有本机能连接此 Hub。要供其他设备使用，请以 --listen 0.0.0.0:7800 --tls-self-signed 启动 Hub";
+    replaces(device, state): "This replaces {device} ({state})." zh "这将取代 {device}（{state}）。";
+    only_this_machine(port): "Only this machine can reach the hub. For other devices, start the hub with --listen 0.0.0.0:{port} --tls-self-signed" zh "只有本机能连接此 Hub。要供其他设备使用，请以 --listen 0.0.0.0:{port} --tls-self-signed 启动 Hub";
     or_behind_proxy: "(or behind a proxy with --public-url https://…), then create a new code." zh "（或在代理之后使用 --public-url https://…），然后创建新的配对码。";
 
     // one agent

@@ -6,6 +6,7 @@ texts! {
     started_on(device): "Started on {device}." zh "已在 {device} 上开始。";
     status_waiting: "waiting" zh "等待中";
     status_running: "running" zh "运行中";
+    status_disconnected: "waiting for the connection to the hub" zh "等待与 Hub 的连接恢复";
     status_limit: "waiting for the usage limit to reset" zh "等待用量上限重置";
     status_approval: "waiting for approval" zh "等待审批";
     status_input: "waiting for input" zh "等待输入";
@@ -19,6 +20,8 @@ texts! {
     more_lines(n): "  … {n} more lines" zh "  … 另有 {n} 行";
     device_back: "the device is back" zh "设备已恢复连接";
     device_silent(until): "the device isn't responding; unless it comes back, its lease on the run expires {until}" zh "设备没有响应；如果不恢复，它对此运行的租约到期时间：{until}";
+    connection_lost(limit): "Lost the connection to the hub; trying again for up to {limit}." zh "与 Hub 的连接已断开，正在重试，最长 {limit}。";
+    connected_again: "Connected again." zh "已重新连接。";
     storage_broken(problem): "The hub can't write to its storage: {problem}. The run resumes automatically once that is fixed." zh "Hub 无法写入存储：{problem}。修复后运行会自动继续。";
     storage_works: "The hub's storage is working again." zh "Hub 的存储已恢复正常。";
 

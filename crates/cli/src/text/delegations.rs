@@ -84,6 +84,7 @@ texts! {
     timed_out_do: "Check their status: attache delegations list --live" zh "查看其状态：attache delegations list --live";
     no_session(session): "session `{session}` has no delegations" zh "会话 `{session}` 没有委派";
     no_session_do: "Find the `session_id` of each delegation: attache delegations list --json" zh "查看各委派的 `session_id`：attache delegations list --json";
+    only_below(folder): "Only folders in {folder} can be delegated, not {folder} itself: it contains $AWCP_HOME." zh "只能委派 {folder} 中的文件夹，不能委派 {folder} 本身：它包含 $AWCP_HOME。";
     broad(folder): "warning: everything in {folder} can now be delegated; to undo: attache delegations disallow --folder {folder}" zh "警告：{folder} 中的一切现在都可以被委派；撤销：attache delegations disallow --folder {folder}";
     policy_changed(path): "Updated {path}." zh "已更新 {path}。";
     policy_same(path): "No changes to {path}." zh "{path} 没有更改。";

@@ -60,7 +60,9 @@ texts! {
 
     // delegations
     nothing_delegated: "no folders of this machine can be delegated" zh "本机没有可以委派的文件夹";
-    delegable(roots, peers): "{roots} folders can be delegated to {peers} trusted peers" zh "可以将 {roots} 个文件夹委派给 {peers} 个受信任的对端";
+    delegable(folders, peers): "{folders} can be delegated to {peers}" zh "可以将 {folders}委派给 {peers}";
+    folders(n): "{n} folder" | "{n} folders" zh "{n} 个文件夹";
+    trusted_peers(n): "{n} trusted peer" | "{n} trusted peers" zh "{n} 个受信任的对端";
     policy_wrong(file, what): "{file}: {what}" zh "{file}：{what}";
     policy_line(file, line, what): "{file}, line {line}: {what}" zh "{file}，第 {line} 行：{what}";
     daemon_runs: "the delegation daemon is running" zh "委派守护进程正在运行";

@@ -61,6 +61,7 @@ texts! {
     id_ambiguous(typed, found): "`{typed}` is ambiguous: {found}" zh "`{typed}` 不唯一：{found}";
     id_ambiguous_do: "Use a longer part of the id." zh "请使用 ID 中更长的一部分。";
     id_expected: "expected an id, a unique part of one, or `last`" zh "应为 ID、ID 中唯一的一部分，或 `last`";
+    workspace_expected: "expected an id of the form `wsp_…`, `cnv_…` or `run_…`, a unique part of one, or `last`" zh "应为 `wsp_…`、`cnv_…` 或 `run_…` 形式的 ID、ID 中唯一的一部分，或 `last`";
     id_expected_of(prefix): "expected an id of the form `{prefix}…`, a unique part of one, or `last`" zh "应为 `{prefix}…` 形式的 ID、ID 中唯一的一部分，或 `last`";
     moment_expected: "expected a time such as 30m, 8h, 7d (ago) or 2027-01-31T12:00:00Z" zh "应为 30m、8h、7d（之前）或 2027-01-31T12:00:00Z 这样的时间";
     dollars_expected: "expected a number of dollars such as 0.5" zh "应为美元金额，例如 0.5";
@@ -71,6 +72,7 @@ texts! {
     transport_expected(choices): "it must be one of {choices}" zh "必须是 {choices} 之一";
 
     // kinds of things with an id
+    a_run_or_conversation: "run or conversation" zh "运行或对话";
     a_run: "run" zh "运行";
     an_approval: "approval request" zh "审批请求";
     a_grant: "grant" zh "已记住的决定";

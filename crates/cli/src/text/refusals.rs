@@ -107,7 +107,7 @@ const fn chinese(code: Code) -> (&'static str, &'static str) {
         Code::UnsupportedType => ("Hub 不支持此内容类型", OTHER_VERSION),
         Code::NameTaken => ("此名称已被使用", "请换一个名称，或使用现有的智能体。"),
         Code::StaleEpoch => ("此运行已由另一次领取接管", "请停止处理此运行。"),
-        Code::RunEnded => ("运行已结束", "运行已结束，无法再更改。"),
+        Code::RunEnded => ("运行已结束", "查看结果：`attache runs show RUN`。要继续其工作，请在同一对话中发送新任务。"),
         Code::NotRunning => ("此运行尚未被领取", "此调用仅在运行被领取期间有效。"),
         Code::InUse => ("仍在使用中", "只能删除已结束的运行。"),
         Code::AlreadyBegun => ("运行已开始", "只有在尚未上报任何内容时才能放弃领取。请改为完成运行或将其标为失败。"),

@@ -1,6 +1,7 @@
 //! `attache runs`: the list, one run, its questions.
 
 texts! {
+    none_matching: "No matching runs." zh "没有符合条件的运行。";
     none_found: "No runs found. Start one: attache ask AGENT \"…\"" zh "没有找到运行。开始一个：attache ask AGENT \"…\"";
     some_wait: "Some runs are waiting for approval: attache approvals" zh "有运行在等待审批：attache approvals";
     is_now(run, status): "{run} is {status}." zh "{run} {status}。";
@@ -8,6 +9,10 @@ texts! {
     not_deleted: "nothing was deleted" zh "未删除任何内容";
     deleted(run): "Deleted {run}. The audit log keeps a record of the run and of who deleted it." zh "已删除 {run}。审计日志会保留此运行及其删除者的记录。";
     no_question(run): "{run} has no open question" zh "{run} 没有待答复的问题";
+    not_working_yet(run): "{run} isn't working yet, so it has no question" zh "{run} 尚未开始工作，因此没有问题";
+    not_working_yet_do(run): "Wait until it asks: attache watch {run}" zh "等待它提问：attache watch {run}";
+    no_question_ended(run): "{run} has ended, so it has no open question" zh "{run} 已结束，因此没有待答复的问题";
+    no_question_ended_do(run): "See its result: attache runs show {run}" zh "查看结果：attache runs show {run}";
     no_question_do(run): "To tell it something anyway: attache runs input {run} \"…\"" zh "如果仍要告诉它什么：attache runs input {run} \"…\"";
     asks: "asks" zh "提问";
     answer_it(run): "Answer it: attache runs answer {run} \"…\"" zh "答复：attache runs answer {run} \"…\"";
@@ -61,5 +66,6 @@ texts! {
     peer_waits(run): "\nThe outside agent is waiting for authorization. See what it needs: attache watch {run}" zh "\n外部智能体在等待授权。查看它需要什么：attache watch {run}";
     approval_details(id): "See details: attache approvals show {id}" zh "详情：attache approvals show {id}";
     approval_allow(id): "Allow it:    attache approvals approve {id}" zh "允许：attache approvals approve {id}";
+    approval_deny(id): "Deny it:     attache approvals deny {id}" zh "拒绝：attache approvals deny {id}";
     waits_for_input(run): "\nThe run is waiting for input: attache runs answer {run} \"…\"" zh "\n运行在等待输入：attache runs answer {run} \"…\"";
 }

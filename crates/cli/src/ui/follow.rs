@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use attache_client::HubClient;
+use attache_client::{EventStream, HubClient};
 use attache_protocol::{
     ArtifactId, EventKind, Json, RunId, RuntimeId, WorkerRequestId,
     env::Env,
@@ -89,7 +89,12 @@ struct StatusLine {
     shown: bool,
     since: Instant,
     what: String,
+    /// What it said, and since when, before the connection was lost.
+    before_loss: Option<(String, Instant)>,
 }
+
+/// A shorter interruption isn't worth a message.
+const CONNECTION_LOST_AFTER: Duration = Duration::from_secs(3);
 
 /// The members of event data that are printed.
 #[derive(Debug, Default, Deserialize)]
@@ -145,6 +150,7 @@ impl<'a> RunFollower<'a> {
             shown: false,
             since: Instant::now(),
             what: texts::status_waiting().to_owned(),
+            before_loss: None,
         };
         let (gathered, tools, waits) = (StreamedAnswer::default(), ShownToolCalls::default(), RunQuestions::new());
         let live = output.terminal;
@@ -248,6 +254,7 @@ impl<'a> RunFollower<'a> {
                 event = events.next() => match event {
                     Some(event) => {
                         let event = event.map_err(|error| hub_lost(error, run))?;
+                        self.report_connection(&events)?;
                         if self.show == FollowOutput::Answer {
                             self.questions.load_details(hub, &event).await;
                         }
@@ -287,7 +294,10 @@ impl<'a> RunFollower<'a> {
                     }
                 },
                 () = &mut storage => {}
-                _ = ticks.tick() => self.waiting.draw(),
+                _ = ticks.tick() => {
+                    self.report_connection(&events)?;
+                    self.waiting.draw();
+                }
                 _ = looks.tick(), if self.show == FollowOutput::Answer => {
                     if let Some(notice) = silence.check(hub, run, self.env.now()).await {
                         self.print_status(TextStyle::Busy, &notice)?;
@@ -301,6 +311,27 @@ impl<'a> RunFollower<'a> {
             self.answer(hub, &run).await?;
         }
         Ok(FollowEnd::Run(Box::new(run)))
+    }
+
+    /// Says that the connection to the hub is lost, once it has been for a while, and that it is back.
+    fn report_connection(&mut self, events: &EventStream) -> Result<(), CommandFailure> {
+        if self.show != FollowOutput::Answer {
+            return Ok(());
+        }
+        match (events.away_for(), self.waiting.before_loss.take()) {
+            (Some(away), None) if away >= CONNECTION_LOST_AFTER => {
+                self.print_status(TextStyle::Busy, &texts::connection_lost(time::duration(events.patience())))?;
+                let before = (self.waiting.what.clone(), self.waiting.since);
+                self.waiting.change(texts::status_disconnected());
+                self.waiting.before_loss = Some(before);
+            }
+            (None, Some((what, since))) => {
+                self.print_status(TextStyle::Dim, texts::connected_again())?;
+                (self.waiting.what, self.waiting.since) = (what, since);
+            }
+            (_, before) => self.waiting.before_loss = before,
+        }
+        Ok(())
     }
 
     fn take(&mut self, run: RunId, event: &Event) -> Result<(), CommandFailure> {

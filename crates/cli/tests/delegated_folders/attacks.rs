@@ -96,8 +96,16 @@ fn our_own_folders_cannot_be_delegated() {
     let Some(mut world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     let url = world.agent_url();
     let refused = |world: &DelegationWorld, folder: &Path| {
-        world.delegations(&["allow", "--folder", folder.to_str().unwrap()]).succeeds();
-        let ran = world.host.attache(&["delegate", folder.to_str().unwrap(), "--to", &url, "--background", "true"]);
+        let path = folder.to_str().unwrap();
+        let ran = world.delegations(&["allow", "--folder", path]).exits(2);
+        assert!(ran.stderr.contains("can't be delegated"), "{}", ran.stderr);
+        // Nor does a policy help that a person wrote.
+        let file = world.host.path().join(".AWCP/policy.toml");
+        let policy = fs::read_to_string(&file).unwrap();
+        let written = policy.replacen("roots = [", &format!("roots = [{path:?}, "), 1);
+        assert_ne!(written, policy);
+        fs::write(&file, written).unwrap();
+        let ran = world.host.attache(&["delegate", path, "--to", &url, "--background", "true"]);
         assert!(ran.status != Some(0), "{} was lent", folder.display());
         assert!(ran.stderr.contains("can't be delegated"), "{}", ran.stderr);
     };

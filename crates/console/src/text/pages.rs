@@ -753,7 +753,7 @@ texts! {
     refused_draining: "The hub is shutting down." zh "Hub 正在关闭。";
     refused_draining_do: "Try again when it is back." zh "请在其恢复后重试。";
     refused_run_ended: "The run has ended." zh "运行已结束。";
-    refused_run_ended_do: "The run has ended and can no longer change." zh "运行已结束，无法再更改。";
+    refused_run_ended_do: "It can no longer change." zh "它无法再更改。";
     refused_agent_archived: "The agent is archived." zh "此智能体已归档。";
     refused_agent_archived_do: "Archived agents accept no new runs. Use another agent." zh "已归档的智能体不接受新的运行。请使用其他智能体。";
     refused_name_taken: "This name is already taken." zh "此名称已被使用。";

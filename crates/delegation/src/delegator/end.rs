@@ -46,6 +46,14 @@ impl DelegationEnd {
         Box::new(Self { command, result: outcome(failure), is_ours: false })
     }
 
+    /// It ended before the folder was shared, so there can't be changes.
+    pub(super) fn unshared(mut self: Box<Self>) -> Box<Self> {
+        if let Some(failure) = &mut self.result.error {
+            failure.hint = "No action needed. The folder was not shared.".to_owned();
+        }
+        self
+    }
+
     /// The remote reported DONE, but some changes failed.
     pub(super) fn incomplete(mut self: Box<Self>, failure: DelegationFailure) -> Box<Self> {
         self.command = DelegationCommand::Fail(failure.code);

@@ -289,23 +289,27 @@ pub(super) fn rules(admitted: &DelegationAdmission, request: &DelegateRequest) -
     ExportPatterns { include: request.include.clone(), exclude, withhold }
 }
 
+/// Refuses a folder that has Attaché's keys and records, or is inside such a folder, whatever a policy says. `folder` is
+/// canonical. Reads folders.
+pub fn refuse_private(folder: &Path, private: &[PathBuf]) -> Result<(), DelegatorRefusal> {
+    let private: Vec<PathBuf> = private.iter().filter_map(|home| home.canonicalize().ok()).collect();
+    let around = private.iter().find(|home| folder.starts_with(home)).map(PathBuf::as_path);
+    let Some(home) = around.or_else(|| folder.ancestors().find(|above| is_attache_folder(above))) else {
+        return Ok(());
+    };
+    let message =
+        format!("{} can't be delegated: {} contains keys and records of Attaché", folder.display(), home.display());
+    Err(DelegatorRefusal::new(Code::InvalidRequest, message, "Delegate a folder outside it."))
+}
+
 /// Keeps the folders with Attaché's keys and records private: they are withheld below the exported folder, and a folder
 /// that is one of them, or inside one, is refused. Reads folders.
 pub(super) fn withhold_private(
     admitted: &mut DelegationAdmission,
     private: &[PathBuf],
 ) -> Result<(), DelegatorRefusal> {
-    let folder = &admitted.folder;
-    let refuse = |home: &Path| {
-        let message =
-            format!("{} can't be delegated: {} contains keys and records of Attaché", folder.display(), home.display());
-        Err(DelegatorRefusal::new(Code::InvalidRequest, message, "Delegate a folder outside it."))
-    };
+    refuse_private(&admitted.folder, private)?;
     let private: Vec<PathBuf> = private.iter().filter_map(|home| home.canonicalize().ok()).collect();
-    let around = private.iter().find(|home| folder.starts_with(home)).map(PathBuf::as_path);
-    if let Some(home) = around.or_else(|| folder.ancestors().find(|above| is_attache_folder(above))) {
-        return refuse(home);
-    }
     // Last, because the last matching pattern wins.
     admitted.export.withhold.extend(private.iter().filter_map(|home| withhold_folder(&admitted.folder, home)));
     Ok(())
@@ -328,7 +332,11 @@ pub(super) fn check(
         let hint = "Use .gitignore syntax: target/, *.log, /secret, !keep.log.";
         return Err(DelegatorRefusal::new(Code::InvalidRequest, error.to_string(), hint));
     }
-    let folder = &admitted.folder;
+    check_folder(home, &admitted.folder)
+}
+
+/// Finds reasons why no policy can admit this folder. `folder` is canonical. Reads folders.
+pub(super) fn check_folder(home: &Path, folder: &Path) -> Result<(), DelegatorRefusal> {
     let unfit = |reason: &str, hint: &str| {
         let message = format!("{} can't be delegated: {reason}", folder.display());
         Err(DelegatorRefusal::new(Code::InvalidRequest, message, hint))

@@ -42,6 +42,8 @@ pub(super) struct LeaseTask {
     state: DelegationState,
     cancel: CancellationToken,
     conversation: LeaseConversation,
+    /// `None` without a hub, or without a key for it.
+    publishing: Option<publish::DelegationPublisher>,
     /// Opens once the folder has what the remote shall see.
     gate: Option<oneshot::Receiver<()>>,
     export: Option<ActiveExport>,
@@ -87,6 +89,7 @@ impl LeaseTask {
             state,
             cancel,
             conversation,
+            publishing: None,
             gate: None,
             export: None,
             baseline: None,
@@ -102,11 +105,12 @@ impl LeaseTask {
     }
 
     pub(super) async fn run(mut self, go: oneshot::Receiver<()>) {
-        let publishing = publish::start(&self.service, self.id, &self.keys, self.cancel.clone());
+        self.publishing = publish::start(&self.service, self.id, &self.keys, self.cancel.clone());
         let end = match self.run_until_end(go).await {
             Err(end) => end,
             Ok(never) => match never {},
         };
+        let publishing = self.publishing.take();
         self.end(end).await;
         if let Some(publishing) = publishing {
             publishing.finish().await;
@@ -145,7 +149,11 @@ impl LeaseTask {
                         or_interrupted(&self.cancel, &service, self.state.deadline, self.conversation.back_off()).await;
                     waited.map_err(|interrupted| self.interrupted(interrupted))?;
                 }
-                Err(RemoteEvent::Lost(failure)) => return Err(DelegationEnd::failed(failure)),
+                Err(RemoteEvent::Lost(failure)) => {
+                    if !self.change_key().await {
+                        return Err(DelegationEnd::failed(failure));
+                    }
+                }
                 Err(_) => {}
             }
         }
@@ -164,8 +172,30 @@ impl LeaseTask {
             let event =
                 or_interrupted(&self.cancel, &self.service, self.state.deadline, self.conversation.next()).await;
             let event = event.map_err(|interrupted| self.interrupted(interrupted))?;
+            if matches!(event, RemoteEvent::Lost(_)) && self.change_key().await {
+                continue;
+            }
             self.react(event, &route).await?;
         }
+    }
+
+    /// Looks the keys up again after the conversation failed. If there is another one by now, begins the conversation again
+    /// with it, and returns true: the owner key of this machine's hub is only used while that hub is running, and a hub may
+    /// also hide an agent from callers without a key.
+    async fn change_key(&mut self) -> bool {
+        if self.state.is_exported() {
+            return false;
+        }
+        let Ok(keys) = self.service.credentials(&self.admitted).await else { return false };
+        if keys.peer.is_none() || keys.peer == self.keys.peer {
+            return false;
+        }
+        self.keys = keys;
+        self.conversation = open_conversation(&self.service, self.id, &self.request, &self.admitted, &self.keys);
+        if self.publishing.is_none() {
+            self.publishing = publish::start(&self.service, self.id, &self.keys, self.cancel.clone());
+        }
+        true
     }
 
     async fn react(&mut self, event: RemoteEvent, route: &ExportRoute) -> Result<(), Box<DelegationEnd>> {
@@ -468,7 +498,9 @@ impl LeaseTask {
                 } else {
                     "the delegation was cancelled"
                 };
-                DelegationEnd::because(DelegationCommand::Cancel, AwcpErrorCode::Cancelled, message.to_owned())
+                let end =
+                    DelegationEnd::because(DelegationCommand::Cancel, AwcpErrorCode::Cancelled, message.to_owned());
+                if self.state.is_exported() { end } else { end.unshared() }
             }
             LeaseInterrupt::Overdue => {
                 let seconds = self.state.terms.ttl.as_secs();

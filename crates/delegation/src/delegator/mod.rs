@@ -39,6 +39,7 @@ use attache_workspace::mount::GuardCommand;
 
 pub use audit::{DelegatorAuditEntry, DelegatorAuditFiles, DelegatorAuditSink};
 pub use daemon::{DelegationDaemon, SOCKET};
+pub use export::refuse_private;
 pub use peer::PeerTimings;
 pub(crate) use peer::{FIRST_CONTACT_TIMEOUT, RemoteEvent};
 pub use policy::{

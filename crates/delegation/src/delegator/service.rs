@@ -4,7 +4,7 @@ mod folder_lock;
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -101,8 +101,17 @@ impl DelegatorService {
         let (policy, home, checked) = (self.0.options.policy.clone(), self.0.options.home.clone(), request.clone());
         let keys = self.0.options.keys.clone();
         let admitted = blocking(move || {
-            let mut admitted = policy.admit(&checked)?;
-            export::withhold_private(&mut admitted, &keys.private_folders())?;
+            let private = keys.private_folders();
+            let admitted = policy.admit(&checked);
+            // Allowing what can never be delegated wouldn't help.
+            if admitted.as_ref().is_err_and(|refusal| refusal.code == Code::FolderNotAllowed)
+                && let Ok(folder) = Path::new(&checked.workspace_dir).canonicalize()
+            {
+                export::refuse_private(&folder, &private)?;
+                export::check_folder(&home, &folder)?;
+            }
+            let mut admitted = admitted?;
+            export::withhold_private(&mut admitted, &private)?;
             export::check(&home, &admitted, &checked).map(|()| admitted)
         });
         let admitted = admitted.await??;

@@ -15,8 +15,16 @@ pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
     if distance > Duration::from_secs(30 * 24 * 60 * 60) {
         return at.to_string().chars().take(10).collect();
     }
-    let text = duration(distance);
-    if past { terms::ago(text) } else { terms::later(text) }
+    if past {
+        return terms::ago(duration(distance));
+    }
+    // What was just set to ten minutes is ten minutes away.
+    let is_soon = distance < Duration::from_secs(120);
+    terms::later(duration(if is_soon { distance } else { rounded_to_minutes(distance) }))
+}
+
+const fn rounded_to_minutes(distance: Duration) -> Duration {
+    Duration::from_secs((distance.as_secs() + 30) / 60 * 60)
 }
 
 pub(crate) fn relative_or(at: Option<Timestamp>, now: Timestamp, never: &str) -> String {
@@ -76,7 +84,11 @@ mod tests {
                 "2025-08-17"
             ]
         );
-        assert_eq!(relative(now.plus(Duration::from_secs(600)), now), "in 10 min");
+        let later = |seconds| relative(now.plus(Duration::from_secs(seconds)), now);
+        assert_eq!(
+            [3, 30, 119, 130, 570, 599, 600, 7_199, 86_399].map(later),
+            ["in 3.0 s", "in 30 s", "in 119 s", "in 2 min", "in 10 min", "in 10 min", "in 10 min", "in 2 h", "in 24 h"]
+        );
         assert_eq!([0, 1023, 1536, 20 << 20, 3 << 40].map(size), ["0 B", "1023 B", "1.5 KiB", "20.0 MiB", "3.0 TiB"]);
     }
 }

@@ -12,7 +12,7 @@ use attache_a2a_wire::{
 use attache_client::{
     Backoff,
     a2a::{self, PeerClient, PeerCredentials, PeerEventStream, PeerInterface},
-    egress::{EgressGuard, EgressPolicy, EgressRule},
+    egress::{EgressFailure, EgressGuard, EgressPolicy, EgressRule},
 };
 use attache_protocol::{
     DelegationId, Timestamp,
@@ -389,7 +389,16 @@ pub(super) fn guard_for(url: &str) -> EgressGuard {
 }
 
 fn passing(error: &a2a::Error) -> ConversationError {
-    ConversationError::Passing(error.to_string())
+    ConversationError::Passing(reason(error))
+}
+
+/// Why a call failed. The error's own advice is for a hub that calls its peers.
+fn reason(error: &a2a::Error) -> String {
+    match error {
+        a2a::Error::Call(EgressFailure::Unreachable { origin, reason }) => format!("can't reach {origin}: {reason}"),
+        a2a::Error::Denied { origin, status } => format!("{origin} doesn't accept the key (status {status})"),
+        _ => error.to_string(),
+    }
 }
 
 fn classify_error(url: &str, error: &a2a::Error) -> ConversationError {
@@ -403,7 +412,7 @@ fn classify_error(url: &str, error: &a2a::Error) -> ConversationError {
         ),
         _ => (AwcpErrorCode::TaskFailed, "Check the URL, and that the agent exists: `attache agents`.".to_owned()),
     };
-    ConversationError::Final(DelegationFailure { code, message: format!("{url}: {error}"), hint })
+    ConversationError::Final(DelegationFailure { code, message: format!("{url}: {}", reason(error)), hint })
 }
 
 // === impl PeerTimings ===

@@ -74,6 +74,20 @@ async fn guarded_and_withheld_folders_cannot_be_delegated_on_their_own() {
     }
 }
 
+/// Nobody is told to allow what can't be delegated even then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_can_never_be_delegated_is_refused_for_that_reason_first() {
+    let fixture = DelegatorFixture::new(RemoteScript::Work).await;
+    let root = fixture.machine.root();
+    let awcp = root.join("awcp");
+    let contained = format!("/ can't be delegated: it contains $AWCP_HOME ({})", awcp.display());
+    let private = format!("{0} can't be delegated: {0} contains keys and records of Attaché", awcp.display());
+    for (folder, expected) in [(Path::new("/"), contained), (awcp.as_path(), private)] {
+        let (code, message, _) = refused(&fixture, folder).await;
+        assert_eq!((code, message), (Code::InvalidRequest, expected));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_secret_by_its_folder_name_is_withheld_when_that_folder_is_delegated() {
     for (commands, got) in [("get daemon.json", "wrote: true"), ("get config.json", "wrote: false")] {

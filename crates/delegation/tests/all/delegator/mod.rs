@@ -315,10 +315,12 @@ async fn a_disallowed_request_is_refused_with_the_command_that_allows_it() {
     assert!(hint.ends_with(&format!("attache delegations allow --peer {other}")), "{hint}");
     let root = machine.root();
     let mut request = machine.request(&fixture.url());
-    request.workspace_dir = root.to_string_lossy().into_owned();
+    let other = root.join("other");
+    fs::create_dir(&other).unwrap();
+    request.workspace_dir = other.to_string_lossy().into_owned();
     let (code, hint) = refusal(machine.client.delegate(&request).await);
     assert_eq!(code, Code::FolderNotAllowed);
-    assert!(hint.ends_with(&format!("attache delegations allow --folder {}", root.display())), "{hint}");
+    assert!(hint.ends_with(&format!("attache delegations allow --folder {}", other.display())), "{hint}");
     request.workspace_dir = "project".to_owned();
     assert_eq!(refusal(machine.client.delegate(&request).await).0, Code::InvalidRequest);
     fs::write(root.join("awcp/policy.toml"), "[delegator]\nrots = []\n").unwrap();
