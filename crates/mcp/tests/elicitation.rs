@@ -49,6 +49,8 @@ impl FormClient {
                 if message["method"] == "elicitation/create" {
                     let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": deal(&message["params"]) });
                     self.pipe.send(&answer).await;
+                    // The library adds a token for progress.
+                    message["params"].as_object_mut().unwrap().remove("_meta");
                     forms.push(message["params"].take());
                 }
             };

@@ -7,7 +7,7 @@ mod push;
 
 use std::{fs, process::Stdio};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use self::{phone::Phone, push::PushService};
 use crate::hosts::{
@@ -144,15 +144,16 @@ fn passes(day: &Day) {
     phone.is_content();
 }
 
-/// Waits until the run of the agent waits for a person, and returns its id.
+/// Waits until the newest run waits for a person, and returns its id.
 #[track_caller]
 fn waits_for(device: &HostDevice, what: &str) -> String {
     patiently(&format!("a run that waits for {what}"), || {
-        let runs = device.hub.get("/api/v1/task-runs?limit=1");
-        let run: &Value = &runs["task_runs"][0];
+        let newest = device.hub.get("/api/v1/task-runs?limit=1");
+        let id = newest["task_runs"][0]["task_run_id"].as_str()?.to_owned();
+        let run = device.hub.run(&id);
         let ended = ["completed", "failed", "cancelled"].iter().any(|status| run["status"] == *status);
         assert!(!ended, "{run}");
-        (run["waits_for"]["kind"] == what).then(|| run["task_run_id"].as_str().unwrap().to_owned())
+        (run["waits_for"]["kind"] == what).then_some(id)
     })
 }
 

@@ -84,8 +84,7 @@ impl Phone {
     /// The notification that a message of the push service makes.
     pub fn is_notified(&self, message: &Value) -> Value {
         let text = message.to_string();
-        let shown = self.browser.push(&self.origin, &text, |shown| shown["tag"] == message["tag"]);
-        self.runtime.block_on(shown)
+        self.runtime.block_on(self.browser.push(&self.origin, &text, |shown| shown["tag"] == message["tag"]))
     }
 
     /// Presses a button of the notification.

@@ -231,7 +231,7 @@ async fn an_agent_is_told_something_while_it_works() {
     let told = visitor.post(&path, &said("Use <winnow>", "k1")).await;
     assert_eq!((told.status, told.header("location")), (StatusCode::SEE_OTHER, conversation.as_str()));
     let page = visitor.get(&conversation).await.body;
-    assert!(page.contains("While it works: ") && page.contains("Use &#60;winnow&#62;"), "{page}");
+    assert!(page.contains("While it works: ") && page.contains("Use &lt;winnow&gt;"), "{page}");
     assert_eq!(runs(&world, id).await.len(), 1, "no run of its own");
 
     // A question is answered on its card.
