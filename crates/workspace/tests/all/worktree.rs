@@ -10,7 +10,10 @@ use std::{
 
 use attache_os::lock::FolderLock;
 use attache_protocol::{RunId, Timestamp, env::Env};
-use attache_workspace::report::git::worktree::{Error, KEPT_FOR, RunWorktree, WorktreeFolder};
+use attache_workspace::report::git::{
+    self,
+    worktree::{Error, KEPT_FOR, RunWorktree, WorktreeFolder},
+};
 use tempfile::TempDir;
 
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -235,19 +238,19 @@ fn a_folder_is_not_led_to_a_repository_elsewhere() {
     let leads_to =
         |git_dir: &Path, target: &Path| fs::write(git_dir, format!("gitdir: {}\n", target.display())).unwrap();
     let pointer = refused(&|git_dir| leads_to(git_dir, &secret));
-    assert!(matches!(pointer, Error::Elsewhere(_)), "{pointer}");
+    assert!(matches!(pointer, Error::Git(git::Error::Elsewhere(_))), "{pointer}");
     let link = refused(&|git_dir| std::os::unix::fs::symlink(&secret, git_dir).unwrap());
-    assert!(matches!(link, Error::Elsewhere(_)), "{link}");
+    assert!(matches!(link, Error::Git(git::Error::Elsewhere(_))), "{link}");
     let common = refused(&|git_dir| {
         plain(git_dir);
         fs::write(git_dir.join("commondir"), secret.to_str().unwrap()).unwrap();
     });
-    assert!(matches!(common, Error::Elsewhere(_)), "{common}");
+    assert!(matches!(common, Error::Git(git::Error::Elsewhere(_))), "{common}");
     let above = refused(&|git_dir| {
         plain(git_dir);
         git(git_dir.parent().unwrap(), &["config", "core.worktree", root.join("home").to_str().unwrap()]);
     });
-    assert!(matches!(above, Error::Elsewhere(_)), "{above}");
+    assert!(matches!(above, Error::Git(git::Error::Elsewhere(_))), "{above}");
     // A working tree of its own making that isn't that repository's.
     let linked = refused(&|git_dir| {
         let admin = git_dir.parent().unwrap().join("sub");
@@ -256,14 +259,14 @@ fn a_folder_is_not_led_to_a_repository_elsewhere() {
         fs::write(admin.join("gitdir"), git_dir.to_str().unwrap()).unwrap();
         fs::write(admin.join("commondir"), secret.to_str().unwrap()).unwrap();
     });
-    assert!(matches!(linked, Error::Elsewhere(_)), "{linked}");
+    assert!(matches!(linked, Error::Git(git::Error::Elsewhere(_))), "{linked}");
     for part in ["objects", "refs"] {
         let replaced = refused(&|git_dir| {
             plain(git_dir);
             fs::remove_dir_all(git_dir.join(part)).unwrap();
             std::os::unix::fs::symlink(secret.join(part), git_dir.join(part)).unwrap();
         });
-        assert!(matches!(replaced, Error::Replaced(_)), "{replaced}");
+        assert!(matches!(replaced, Error::Git(git::Error::NotPlain(_))), "{replaced}");
     }
     let head = git(&fixture.repo, &["rev-parse", "HEAD"]);
     let borrowed = refused(&|git_dir| {

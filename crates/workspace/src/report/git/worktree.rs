@@ -110,8 +110,6 @@ pub enum Error {
     Inside(PathBuf),
     #[error("repositories whose refs are stored as reftable are not supported")]
     Reftable,
-    #[error("{}: its git repository is elsewhere and doesn't name it as a working tree", .0.display())]
-    Elsewhere(PathBuf),
     #[error("its git repository has objects of another one ({})", .0.display())]
     Borrowed(PathBuf),
     #[error("the git repository of {} isn't there any more; put it back where it was", .0.display())]
@@ -180,7 +178,9 @@ impl WorktreeFolder {
         }
         let _alone = alone::in_repository(&found.top, &common, alone::CREATE_TIMEOUT)?;
         let source = PrivateRepository::create(&found, &self.scratch(run))?;
-        source::check_own(&found, &common)?;
+        // Nobody changes it any more.
+        found.check()?;
+        source::check_objects(&common)?;
         let base = resolve(&source, "HEAD", "commit")?.ok_or_else(|| Error::Unborn(found.top.clone()))?;
         drop(source);
         let GitRepository { git_dir, top, .. } = found;
@@ -477,7 +477,7 @@ impl RunWorktree {
     fn check_source(&self) -> Result<(), Error> {
         let WorktreeRecord { git_dir, common, .. } = &self.record;
         match super::private::common_dir(git_dir)? == *common {
-            true => Ok(()),
+            true => Ok(self.source().check()?),
             false => Err(Error::Replaced(git_dir.join("commondir"))),
         }
     }
