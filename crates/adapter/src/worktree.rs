@@ -151,7 +151,7 @@ fn summary(worktree: &RunWorktree, state: &WorktreeState) -> String {
     }
     if !state.nested.is_empty() {
         text.push_str(&format!(
-            "; not included, because they are repositories of their own: {}",
+            "; not included, because they are repositories of their own, or submodules: {}",
             state.nested.join(", ")
         ));
     }

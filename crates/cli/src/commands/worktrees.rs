@@ -88,6 +88,8 @@ struct ListedWorktree {
     changed: Option<Vec<String>>,
     commits: Option<u64>,
     uncommitted: Option<bool>,
+    /// Repositories and submodules in it with what the changes don't contain.
+    nested: Option<Vec<String>>,
     /// Files whose content in commits of the branch differs from the worktree.
     differs_on_branch: Option<Vec<String>>,
 }
@@ -189,13 +191,14 @@ fn list(context: &CommandContext, folder: &WorktreeFolder) -> Result<(), Command
 }
 
 fn summary(state: &WorktreeState) -> String {
+    let nested = if state.nested.is_empty() { "" } else { "; more in repositories or submodules" };
     let files = match state.changed.len() {
-        0 if state.differs_on_branch.is_empty() => return "none".to_owned(),
+        0 if state.differs_on_branch.is_empty() => return format!("none{nested}"),
         1 => "1 file".to_owned(),
         count => format!("{count} files"),
     };
     let commits = if state.differs_on_branch.is_empty() { "" } else { "; the branch has more" };
-    format!("{files}, {}{commits}", if state.is_uncommitted { "uncommitted" } else { "committed" })
+    format!("{files}, {}{commits}{nested}", if state.is_uncommitted { "uncommitted" } else { "committed" })
 }
 
 fn diff(context: &CommandContext, worktree: &RunWorktree) -> Result<(), CommandFailure> {
@@ -220,7 +223,9 @@ fn diff(context: &CommandContext, worktree: &RunWorktree) -> Result<(), CommandF
         }
         for nested in &state.nested {
             let nested = clean::line(nested);
-            context.output.say(format_args!("{nested} is a repository of its own. It isn't a part of the changes."));
+            context.output.say(format_args!(
+                "{nested} is a repository of its own, or a submodule. It isn't a part of the changes."
+            ));
         }
     }
     Ok(())
@@ -325,6 +330,7 @@ impl ListedWorktree {
             changed: state.map(|state| state.changed.clone()),
             commits: state.map(|state| state.commits),
             uncommitted: state.map(|state| state.is_uncommitted),
+            nested: state.map(|state| state.nested.clone()),
             differs_on_branch: state.map(|state| state.differs_on_branch.clone()),
         }
     }
