@@ -10,8 +10,9 @@ use attache_protocol::wire::{
     part::{Part, PartContent},
 };
 use attache_sandbox::{FileView, StandIn, Walls};
-use attache_workspace::report::git::worktree::{
-    Error, RunWorktree, WorkingGuard, WorktreeAccess, WorktreeFolder, WorktreeState,
+use attache_workspace::report::git::{
+    self,
+    worktree::{Error, RunWorktree, WorkingGuard, WorktreeAccess, WorktreeFolder, WorktreeState},
 };
 use serde::Deserialize;
 
@@ -149,7 +150,10 @@ fn summary(worktree: &RunWorktree, state: &WorktreeState) -> String {
         ));
     }
     if !state.nested.is_empty() {
-        text.push_str(&format!("; not included, because they are separate repositories: {}", state.nested.join(", ")));
+        text.push_str(&format!(
+            "; not included, because they are separate repositories or submodules: {}",
+            state.nested.join(", ")
+        ));
     }
     text
 }
@@ -208,7 +212,7 @@ fn not_made(error: &Error) -> TaskReply {
     let remedy = match error {
         Error::NoRepository(_) => "leave the worktree out, or let the agent work in a repository",
         Error::Unborn(_) => "commit something first",
-        Error::Elsewhere(_) => {
+        Error::Git(git::Error::Elsewhere(_)) => {
             "leave the worktree out, or let the agent work in a folder that has its repository, or in one of \
              `git worktree add`"
         }

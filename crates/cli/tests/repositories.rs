@@ -288,6 +288,87 @@ fn a_run_outside_walls_executes_no_program_of_a_repository() {
     }
 }
 
+/// How the repository of a folder leads git to what is beside the folder: to files, or to another repository.
+const LEADING: [&str; 9] = [
+    "git init -q -b main . && git config core.worktree ../../elsewhere",
+    "git init -q -b main . && git config extensions.worktreeConfig true && git config --worktree core.worktree ../../elsewhere",
+    "echo 'gitdir: ../prod/.git' > .git",
+    "ln -s ../prod/.git .git",
+    "git init -q -b main . && echo ../../prod/.git > .git/commondir",
+    "git init -q -b main . && rm -r .git/refs .git/objects && ln -s ../../prod/.git/refs ../../prod/.git/objects .git/",
+    "git init -q -b planted . && rmdir .git/refs/heads && ln -s ../../../prod/.git/refs/heads .git/refs/heads",
+    "git init -q -b main . && mkdir .git/logs && ln -s ../../../elsewhere/profile .git/logs/HEAD",
+    "git init -q -b main . && ln -s ../../elsewhere/profile .git/COMMIT_EDITMSG",
+];
+
+/// Somebody else's run can plant such a repository, and the owner's own runs read or write nothing by it.
+#[test]
+fn a_run_outside_walls_is_led_to_no_other_files() {
+    let repository = TestRepository::new();
+    let hub = repository.builder();
+    let _runtime = repository.home.runtime(&[]);
+    let home = repository.home.path();
+    let identity = "GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b";
+    let script =
+        format!("export {identity}; echo done > result; git add -A; git commit -qm wip; git status --short; true");
+    let prepare = |plant: &str| {
+        for folder in ["work", "elsewhere", "prod"] {
+            let _ = fs::remove_dir_all(home.join(folder));
+            fs::create_dir(home.join(folder)).unwrap();
+        }
+        fs::write(home.join("elsewhere/profile"), "SECRET\n").unwrap();
+        repository
+            .host(&format!("export {identity}; cd ../prod; git init -q -b main .; git commit -q --allow-empty -m a"));
+        repository.host(plant);
+        contents(&[home.join("elsewhere"), home.join("prod")])
+    };
+    let is_read = || {
+        let read = "git --git-dir=.git --work-tree=. cat-file -e $(git hash-object --no-filters ../elsewhere/profile)";
+        repository.try_host(&format!("cd .; {read}")).status.success()
+    };
+    let is_written = |before| contents(&[home.join("elsewhere"), home.join("prod")]) != before;
+    for plant in LEADING {
+        let before = prepare(plant);
+        let ran = repository.home.attache(&["ask", "builder", &script]).succeeds();
+        assert!(!is_written(before) && !is_read(), "{plant}\n{}{}", ran.stdout, ran.stderr);
+        assert_eq!(ran.stdout, "", "{plant}");
+        let run = hub.get("/api/v1/task-runs")["task_runs"][0]["task_run_id"].as_str().unwrap().to_owned();
+        let events = hub.get(&format!("/api/v1/task-runs/{run}/events")).to_string();
+        assert!(events.contains("git isn't usable in this run"), "{plant}\n{events}");
+        let before = prepare(plant);
+        repository.try_host(&script);
+        assert!(is_written(before) || is_read(), "the attempt proves nothing: {plant}");
+    }
+    // What a person has.
+    for own in [
+        "git init -q -b main .",
+        "git init -q -b main . && git config core.worktree ..",
+        "git init -q -b main --separate-git-dir ../elsewhere/git . && git --git-dir=../elsewhere/git config core.worktree $PWD",
+        "git -C ../prod worktree add -q --detach -f ../work",
+        "git init -q -b main . && rm -rf .git/hooks && ln -s /etc .git/hooks && ln -s ../../elsewhere .git/rr-cache && ln -sf refs/heads/main .git/HEAD",
+    ] {
+        prepare(&format!("rm -rf .git; {own}"));
+        let ran =
+            repository.home.attache(&["ask", "builder", &format!("{script}; git log --format=%s -n 1")]).succeeds();
+        assert_eq!(ran.stdout, "wip\n", "{own}\n{}", ran.stderr);
+    }
+}
+
+/// Every file in these folders, links not followed.
+fn contents(folders: &[PathBuf]) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
+    let (mut folders, mut found) = (folders.to_vec(), std::collections::BTreeMap::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            match entry.file_type().unwrap() {
+                kind if kind.is_dir() => folders.push(entry.path()),
+                kind if kind.is_file() => drop(found.insert(entry.path(), fs::read(entry.path()).unwrap())),
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
 /// A run can put anything in the place of git's files. That neither blocks the next one nor is read into memory.
 #[test]
 fn what_cannot_be_read_does_not_stop_the_next_run() {

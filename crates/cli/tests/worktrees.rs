@@ -156,6 +156,25 @@ fn a_conflict_changes_nothing_and_a_run_without_changes_leaves_nothing() {
     assert_eq!(device.person("git status --porcelain; cat a | head -n 2"), " M a\n1\nzwei\n");
 }
 
+/// Git looks neither below a submodule's folder nor at a repository's own files.
+#[test]
+fn work_in_a_submodule_is_kept_and_named() {
+    let device = WorktreeDevice::new(
+        "git init -q ../lib && git -C ../lib -c user.name=a -c user.email=a@b commit -q --allow-empty -m lib && \
+         git init -q -b main . && git -c protocol.file.allow=always submodule --quiet add ../lib lib && \
+         mkdir tracked && echo x > tracked/a && git add . && git -c user.name=a -c user.email=a@b commit -qm first",
+    );
+    let script = "echo work > lib/new.txt; git init -q tracked";
+    device.home.attache(&["ask", "builder", script, "--worktree"]).succeeds();
+    let one = device.worktrees().remove(0);
+    assert_eq!(one["nested"], serde_json::json!(["lib/", "tracked/"]), "{one}");
+    let folder = PathBuf::from(one["folder"].as_str().unwrap());
+    assert_eq!(fs::read_to_string(folder.join("lib/new.txt")).unwrap(), "work\n");
+    let run = one["task_run_id"].as_str().unwrap();
+    let events = device.hub.get(&format!("/api/v1/task-runs/{run}/events")).to_string();
+    assert!(events.contains("repositories of their own, or submodules: lib/, tracked/"), "{events}");
+}
+
 #[test]
 fn what_can_have_no_worktree_is_refused_and_not_started() {
     let plain = WorktreeDevice::new("true");

@@ -99,7 +99,30 @@ pub const RUN_BY: &[(&str, &[&str])] = &[
     ),
     ("Python", &["sitecustomize.py", "usercustomize.py", "conftest.py", "*.pth"]),
     ("Nix", &["flake.nix", "devenv.nix", "shell.nix"]),
-    ("ESLint", &["eslint.config.js", "eslint.config.mjs", "eslint.config.cjs", "eslint.config.ts"]),
+    // An editor's extension loads these as soon as one is saved.
+    (
+        "JavaScript tools",
+        &[
+            "eslint.config.*",
+            "prettier.config.*",
+            "stylelint.config.*",
+            "jest.config.*",
+            "vitest.config.*",
+            "vitest.workspace.*",
+            "vite.config.*",
+            "playwright.config.*",
+            "babel.config.*",
+            "postcss.config.*",
+            "tailwind.config.*",
+            "svelte.config.*",
+        ],
+    ),
+    ("rust-analyzer", &["build.rs", "rust-toolchain", "rust-toolchain.toml"]),
+    ("Gradle", &["build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts", "init.gradle"]),
+    ("Ruby", &["Gemfile", "gems.rb", "*.gemspec"]),
+    ("CMake", &["CMakeLists.txt", "CMakePresets.json", "CMakeUserPresets.json"]),
+    (".NET", &["Directory.Build.props", "Directory.Build.targets"]),
+    ("other language servers", &["build.zig", "mix.exs", "Package.swift"]),
     ("debuggers", &[".gdbinit", ".lldbinit"]),
     ("the desktop", &["*.desktop", "**/.config/autostart", "**/.config/systemd"]),
 ];
@@ -115,9 +138,10 @@ pub fn is_ordinary(path: &str) -> bool {
     let is_listed = |name: &str| {
         let patterns = RUN_BY.iter().flat_map(|(_, patterns)| *patterns);
         patterns.map(|pattern| pattern.rsplit('/').next().unwrap_or(pattern)).any(|pattern| {
-            match pattern.strip_prefix('*') {
-                Some(end) => name.ends_with(&end.to_ascii_lowercase()),
-                None => name.eq_ignore_ascii_case(pattern),
+            match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+                (Some(end), _) => name.ends_with(&end.to_ascii_lowercase()),
+                (None, Some(start)) => name.starts_with(&start.to_ascii_lowercase()),
+                (None, None) => name.eq_ignore_ascii_case(pattern),
             }
         })
     };
@@ -131,7 +155,7 @@ mod tests {
 
     #[test]
     fn hidden_and_obeyed_files_are_not_ordinary() {
-        for path in ["src/main.rs", "README.md", "a b/c.txt", "package.json"] {
+        for path in ["src/main.rs", "README.md", "a b/c.txt", "package.json", "src/build.rs.txt", "my.jest.config.js"] {
             assert!(is_ordinary(path), "{path}");
         }
         for path in [
@@ -148,6 +172,14 @@ mod tests {
             "lib/Node_Modules/x/index.js",
             "a.pth",
             "flake.nix",
+            "eslint.config.js",
+            "crates/x/build.rs",
+            "app/build.gradle.kts",
+            "Gemfile",
+            "x.gemspec",
+            "web/prettier.config.mjs",
+            "Jest.Config.TS",
+            "vitest.config.mts",
         ] {
             assert!(!is_ordinary(path), "{path}");
         }

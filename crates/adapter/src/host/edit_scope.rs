@@ -74,17 +74,21 @@ fn is_named_by_settings(
         let Some(real_at) = at.canonicalize().ok().filter(|at| at.is_file()) else { continue };
         // What can't be looked at may name anything.
         let Ok(text) = small_file::read_bytes(&real_at, MAX_SETTINGS_SIZE) else { return true };
-        for line in text.split(|byte| *byte == b'\n') {
+        // A setting can go on in the next line, but not a comment.
+        let joined = with_joined_lines(&text);
+        for line in text.split(|byte| *byte == b'\n').chain(joined.split(|byte| *byte == b'\n')) {
             let Some(end) = line.iter().position(|byte| *byte == b'=') else { continue };
             let key = String::from_utf8_lossy(&line[..end]);
             // The header of a section can be on the same line.
             let key = key.rsplit(']').next().unwrap_or(&key).trim().to_ascii_lowercase();
             let words = line[end + 1..].split(|byte| b" \t\r\"'!;".contains(byte)).filter(|word| !word.is_empty());
-            for word in words {
-                let is_in_a_home = word.starts_with(b"~");
+            // A name can contain spaces.
+            let whole = value_of(&line[end + 1..]);
+            for word in words.chain([&*whole]).filter(|word| !word.is_empty()) {
+                let is_elsewhere = word.starts_with(b"~") || word.starts_with(b"%(");
                 let word = Path::new(OsStr::from_bytes(word));
                 let in_home = word.strip_prefix("~").ok().zip(home).map(|(rest, home)| home.join(rest));
-                if in_home.is_none() && is_in_a_home && matches!(&*key, "path" | "hookspath") {
+                if in_home.is_none() && is_elsewhere && matches!(&*key, "path" | "hookspath") {
                     // Where that leads only git knows.
                     return true;
                 }
@@ -103,6 +107,49 @@ fn is_named_by_settings(
     }
     // Nobody needs so many.
     true
+}
+
+fn with_joined_lines(text: &[u8]) -> Vec<u8> {
+    let mut joined: Vec<u8> = Vec::with_capacity(text.len());
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        let content = line.strip_suffix(b"\n").unwrap_or(line);
+        let content = content.strip_suffix(b"\r").unwrap_or(content);
+        let escapes = content.iter().rev().take_while(|byte| **byte == b'\\').count();
+        match escapes % 2 {
+            1 => joined.extend(&content[..content.len() - 1]),
+            _ => joined.extend(line),
+        }
+    }
+    joined
+}
+
+/// A value as git takes it from a line: without comments, quotes and escapes.
+fn value_of(text: &[u8]) -> Vec<u8> {
+    let (mut value, mut kept, mut is_quoted) = (Vec::new(), 0, false);
+    let mut bytes = text.trim_ascii_start().iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => is_quoted = !is_quoted,
+            b'#' | b';' if !is_quoted => break,
+            b'\\' => {
+                value.extend(bytes.next().map(|escaped| match escaped {
+                    b'n' => b'\n',
+                    b't' => b'\t',
+                    b'b' => 8,
+                    other => *other,
+                }));
+                kept = value.len();
+            }
+            byte => {
+                value.push(*byte);
+                if is_quoted || !byte.is_ascii_whitespace() {
+                    kept = value.len();
+                }
+            }
+        }
+    }
+    value.truncate(kept);
+    value
 }
 
 /// The path without links. What doesn't exist yet is below what does.
@@ -175,6 +222,20 @@ mod tests {
         for path in ["src/a.rs", "new.ini", "tools/other.txt"] {
             assert!(is(path), "{path}");
         }
+        // A name with spaces, in each way to write it.
+        for settings in [
+            "[core]\n\thooksPath = my hooks ; ours\n",
+            "[core]\n\thooksPath = \"my hooks\"\n",
+            "[core] hooksPath = my\" \"hooks\r\n",
+            "# not joined \\\n[core]\n\thooksPath = my \\\nhooks\n",
+            "[include]\n\tpath = ../my hooks/pre-commit\n",
+        ] {
+            fs::write(at(".git/config"), settings).unwrap();
+            assert!(!is("my hooks/pre-commit"), "{settings}");
+            assert!(is("new.ini"), "{settings}");
+        }
+        fs::write(at(".git/config"), "[core]\n\thooksPath = %(prefix)/hooks\n").unwrap();
+        assert!(!is("new.ini"), "only git knows where that leads");
         // With a home, on one line, and in the person's own settings.
         let home = tempfile::tempdir().unwrap();
         let is_at_home =

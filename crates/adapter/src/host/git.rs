@@ -19,6 +19,7 @@ use rustix::process::Pid;
 use tokio::{io::AsyncReadExt as _, process::Command, time::timeout};
 
 use attache_os::{process_tree, program, small_file};
+use attache_workspace::report::git::{self, GitRepository};
 
 use crate::{
     DriverRun,
@@ -83,6 +84,9 @@ const SETTINGS_VARIABLE: &str = "GIT_CONFIG_PARAMETERS";
 /// No settings: git stops at it. Where a repository's settings are too many to read, those at the end would be obeyed.
 const UNREADABLE: &str = "the settings of the repository in this folder can't be read";
 
+/// The same. Where a repository's files are, no setting of ours overrides.
+const ELSEWHERE: &str = "the repository in this folder leads elsewhere";
+
 /// Instead of the proxy program in git's settings. Empty for none.
 const PROXY_VARIABLE: &str = "GIT_PROXY_COMMAND";
 
@@ -91,6 +95,17 @@ const MAX_INCLUDED: usize = 16;
 
 /// The environment variables for a host or program working in this run's folder.
 pub(crate) async fn variables(job: &DriverRun, shown: GitSettings) -> Vec<(OsString, OsString)> {
+    if shown == GitSettings::Own
+        && let Some(error) = led_elsewhere(&job.cwd).await
+    {
+        let message = format!(
+            "git isn't usable in this run: {error}. Remove what leads elsewhere; or, if it is yours, let that repository name \
+             its folder (`git worktree repair`, or core.worktree in its settings)"
+        );
+        tracing::warn!(run.id = %job.task.task_run_id, %error, "git isn't usable in this run");
+        job.events.log("warning", message);
+        return vec![(SETTINGS_VARIABLE.into(), ELSEWHERE.into())];
+    }
     let listed =
         list(job).await.filter(|listed| shown == GitSettings::Harmless || includes_are_settled(listed, &job.cwd));
     let Some(listed) = listed else {
@@ -102,6 +117,12 @@ pub(crate) async fn variables(job: &DriverRun, shown: GitSettings) -> Vec<(OsStr
     let settings = as_variable(fixed.chain(overrides(&listed, shown)).chain(remotes));
     let proxy = job.environment.get(PROXY_VARIABLE).is_none() && without_proxy(&listed);
     std::iter::once(settings).chain(proxy.then(|| (PROXY_VARIABLE.into(), OsString::new()))).collect()
+}
+
+/// Why git would read or write files of somewhere else. Inside walls, there is nothing else.
+async fn led_elsewhere(folder: &Path) -> Option<git::Error> {
+    let folder = folder.to_owned();
+    tokio::task::spawn_blocking(move || GitRepository::check_own(&folder).err()).await.ok().flatten()
 }
 
 /// Lists the configuration; `None` if not all of it can be read. What a repository includes under a condition counts whether
@@ -260,6 +281,9 @@ fn as_variable(settings: impl Iterator<Item = Setting>) -> (OsString, OsString) 
     (SETTINGS_VARIABLE.into(), settings.join(" ").into())
 }
 
+/// Ends of keys of which git takes every value.
+const ACCUMULATING: [&str; 3] = [".helper", ".curloptresolve", ".ignorerevsfile"];
+
 /// The overrides for repository settings that name programs.
 fn overrides(listed: &[ListedSetting], shown: GitSettings) -> Vec<Setting> {
     let mut own: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -276,12 +300,14 @@ fn overrides(listed: &[ListedSetting], shown: GitSettings) -> Vec<Setting> {
             _ => {}
         }
     }
-    let mut settings = local.overrides();
+    let mut settings = Vec::new();
+    // That one is always set.
+    of_folder.remove("protocol.ext.allow");
     for (key, harmless) in of_folder {
         let mut add = |value: Option<&str>| settings.push((key.to_owned(), value.map(str::to_owned)));
         match (harmless, own.get(key)) {
-            // Helpers accumulate. An empty one drops those before it.
-            (HarmlessValue::Text(_), Some(values)) if key.ends_with(".helper") => {
+            // These accumulate. An empty one drops those before it.
+            (HarmlessValue::Text(_), Some(values)) if ACCUMULATING.iter().any(|end| key.ends_with(end)) => {
                 add(Some(""));
                 values.iter().for_each(|value| add(Some(value)));
             }
@@ -290,6 +316,8 @@ fn overrides(listed: &[ListedSetting], shown: GitSettings) -> Vec<Setting> {
             (HarmlessValue::Missing, _) => add(None),
         }
     }
+    // The last one counts.
+    settings.extend(local.overrides());
     settings
 }
 
@@ -306,8 +334,10 @@ fn without_proxy(listed: &[ListedSetting]) -> bool {
 struct LocalTransport {
     /// Remotes that are folders here. The other repository's hooks aren't run.
     remotes: BTreeSet<String>,
-    /// The repository names the program itself, and git takes the first one named.
+    /// Git would fetch from a folder by a name that the repository gives it, or with a program that it names.
     is_refused: bool,
+    /// The repository names the program itself, and git takes the first one named.
+    names_program: bool,
     /// The remotes that have settings, and what stands in place of a remote's name.
     known: BTreeSet<String>,
     used: BTreeSet<String>,
@@ -331,6 +361,7 @@ impl LocalTransport {
         match (section, name) {
             ("remote", "uploadpack" | "receivepack") => {
                 self.is_refused = true;
+                self.names_program = true;
                 return true;
             }
             ("remote", "url" | "pushurl") if is_folder(value) => {
@@ -353,10 +384,13 @@ impl LocalTransport {
         // A folder in place of a name has no settings that could be overridden.
         let is_unknown = |value: &&String| value.as_str() != "." && !self.known.contains(*value) && is_folder(value);
         let is_refused = self.is_refused || self.used.iter().any(|value| is_unknown(&value));
-        let refused = is_refused.then(|| ("protocol.file.allow".to_owned(), Some("never".to_owned())));
+        let never = |protocol: &str| (format!("protocol.{protocol}.allow"), Some("never".to_owned()));
+        let refused = is_refused.then(|| never("file"));
+        // Over SSH, it would be executed at the other end, where the person may log in.
+        let refused = refused.into_iter().chain(self.names_program.then(|| never("ssh")));
         let receive = |name: String| (format!("remote.{name}.receivepack"), Some(RECEIVE_PACK.to_owned()));
         let remotes = self.remotes.into_iter().filter(|name| !name.starts_with('/') && !name.contains('\n'));
-        refused.into_iter().chain(remotes.map(receive)).collect()
+        refused.chain(remotes.map(receive)).collect()
     }
 }
 
@@ -427,9 +461,21 @@ mod tests {
         assert_eq!(of(&[("branch.m.remote", "e\nvil")]), std::slice::from_ref(&never));
         assert_eq!(of(&[("branch.m.remote", "a"), ("remote.a.url", "https://host/x")]), []);
         assert_eq!(of(&[("branch.m.remote", "https://host/x")]), []);
-        assert_eq!(of(&[("remote.a.uploadpack", "evil")]), std::slice::from_ref(&never));
+        let over_ssh = setting(("protocol.ssh.allow", Some("never")));
+        assert_eq!(of(&[("remote.a.uploadpack", "evil")]), [never.clone(), over_ssh]);
         assert_eq!(of(&[("branch.m.pushremote", "/evil")]), std::slice::from_ref(&never));
         assert_eq!(of(&[("url./evil.insteadof", "https://host/")]), [never]);
+    }
+
+    /// What a repository allows itself doesn't count, and what is refused stays refused.
+    #[test]
+    fn a_refused_protocol_is_not_allowed_again() {
+        let listed = ["protocol.file.allow\nalways", "protocol.ext.allow\nalways", "remote.a.uploadpack\nevil"];
+        let listed: String = listed.iter().map(|setting| format!("local\0file:x\0{setting}\0")).collect();
+        let settings = overrides(&parse(listed.as_bytes(), None).unwrap(), GitSettings::Own);
+        let expected =
+            [("protocol.file.allow", "user"), ("protocol.file.allow", "never"), ("protocol.ssh.allow", "never")];
+        assert_eq!(settings, expected.map(|(key, value)| setting((key, Some(value)))));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which settings of git name a program, and what takes the place of a repository's own value.
+//! Which settings of git name a program or lead it elsewhere, and what takes the place of a repository's own value.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -98,6 +98,22 @@ mod tests {
             ("tig.bind.generic", "x !evil", to("")),
             ("alias.st", "!evil", to("version")),
             ("pager.log", "evil", to("cat")),
+            // What is read, written or sent.
+            ("http.proxy", "http://evil", to("")),
+            ("http.https://host/.sslverify", "false", to("true")),
+            ("http.cookiefile", "~/cookies", to("")),
+            ("http.https://host/.sslkey", "~/key.pem", to("")),
+            ("http.delegation", "always", to("none")),
+            ("http.extraheader", "X: y", None),
+            ("remote.origin.proxy", "http://evil", to("")),
+            ("credential.protectprotocol", "false", to("true")),
+            ("protocol.file.allow", "always", to("user")),
+            ("gc.repackfilterto", "/home/ann/packs", to("")),
+            ("format.signaturefile", "/home/ann/.netrc", to("/dev/null")),
+            ("format.outputdirectory", "/home/ann/.config/autostart", to(".")),
+            ("commit.template", "/home/ann/.netrc", to("/dev/null")),
+            ("submodule.recurse", "true", to("false")),
+            ("url.https://host/.insteadof", "x:", None),
         ] {
             assert_eq!(reset(key, value), expected, "{key}");
         }

@@ -89,6 +89,8 @@ struct ListedWorktree {
     changed: Option<Vec<String>>,
     commits: Option<u64>,
     uncommitted: Option<bool>,
+    /// Repositories and submodules in it with what the changes don't contain.
+    nested: Option<Vec<String>>,
     /// Files whose content in commits of the branch differs from the worktree.
     differs_on_branch: Option<Vec<String>>,
 }
@@ -186,11 +188,16 @@ fn list(context: &CommandContext, folder: &WorktreeFolder) -> Result<(), Command
 
 fn summary(state: &WorktreeState) -> String {
     let files = match state.changed.len() {
-        0 if state.differs_on_branch.is_empty() => return text::unchanged().to_owned(),
+        0 if state.differs_on_branch.is_empty() => return with_nested(text::unchanged().to_owned(), state),
         count => text::files(count as u64),
     };
     let summary = if state.is_uncommitted { text::uncommitted(files) } else { text::committed(files) };
-    if state.differs_on_branch.is_empty() { summary } else { text::branch_has_more(summary) }
+    let summary = if state.differs_on_branch.is_empty() { summary } else { text::branch_has_more(summary) };
+    with_nested(summary, state)
+}
+
+fn with_nested(summary: String, state: &WorktreeState) -> String {
+    if state.nested.is_empty() { summary } else { text::nested_have_more(summary) }
 }
 
 fn diff(context: &CommandContext, worktree: &RunWorktree) -> Result<(), CommandFailure> {
@@ -309,6 +316,7 @@ impl ListedWorktree {
             changed: state.map(|state| state.changed.clone()),
             commits: state.map(|state| state.commits),
             uncommitted: state.map(|state| state.is_uncommitted),
+            nested: state.map(|state| state.nested.clone()),
             differs_on_branch: state.map(|state| state.differs_on_branch.clone()),
         }
     }

@@ -15,9 +15,10 @@ texts! {
     uncommitted(files): "{files}, uncommitted" zh "{files}，未提交";
     committed(files): "{files}, committed" zh "{files}，已提交";
     branch_has_more(summary): "{summary}; the branch has more" zh "{summary}；分支上还有更多";
+    nested_have_more(summary): "{summary}; more in repositories or submodules" zh "{summary}；嵌套的仓库或子模块中还有更多";
     nothing_changed: "Nothing was changed." zh "没有更改。";
     differs_on_branch(files, base, branch): "The branch has commits with different content, which a merge would bring in, for: {files}. To see it: git diff {base} {branch}" zh "分支上的提交对以下文件有不同的内容，合并时会一并带入：{files}。查看：git diff {base} {branch}";
-    nested(name): "{name} is a separate repository. It isn't part of the changes." zh "{name} 是独立的仓库，不属于这些更改。";
+    nested(name): "{name} is a separate repository or a submodule. It isn't part of the changes." zh "{name} 是独立的仓库或子模块，不属于这些更改。";
 
     // finding one
     none_here: "there are no worktrees on this device" zh "此设备上没有工作树";

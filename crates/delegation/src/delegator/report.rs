@@ -55,7 +55,7 @@ pub(super) fn baseline(
             snapshot(service, id, admitted, request, &repository, "before");
         }
         Ok(None) => {}
-        Err(error) => tracing::debug!(delegation.id = %id, %error, "failed to commit the state before the lease"),
+        Err(error) => tracing::warn!(delegation.id = %id, %error, "failed to commit the state before the lease"),
     }
 }
 

@@ -5,6 +5,7 @@
 //! [`GitRepository::commit`], which the owner opts in to.
 
 mod child;
+mod own;
 mod plain;
 mod private;
 pub mod worktree;
@@ -62,6 +63,8 @@ pub enum Error {
     TimedOut { what: String, limit: Duration },
     #[error("{} is a link or a special file, so git isn't started; remove it or put a plain file there", .0.display())]
     NotPlain(PathBuf),
+    #[error("{}: its git repository leads elsewhere, or doesn't name it as a working tree", .0.display())]
+    Elsewhere(PathBuf),
     #[error("a linked worktree whose refs are stored as reftable is not supported")]
     LinkedReftable,
     #[error("no branch is checked out in {0}; check one out (git switch <branch>), then commit by hand")]
@@ -125,26 +128,53 @@ const QUIET: &[&str] = &[
 // === impl GitRepository ===
 
 impl GitRepository {
-    /// `None` if the folder isn't in a repository, or in a bare one.
+    /// `None` if the folder isn't in a repository, or in a bare one. Fails if the repository isn't the folder's own: the top is
+    /// where the `.git` is, whatever its settings say.
     pub fn find(dir: &Path) -> Result<Option<Self>, Error> {
-        // One at a time, because a path can contain newlines.
-        let ask = |what: &str| -> Result<Option<Vec<u8>>, Error> {
-            let mut git = command(dir, GitConfigScope::Repository);
-            let output = output("rev-parse", git.args(["rev-parse", what]), None)?;
-            Ok(output.status.success().then(|| line(output.stdout)))
+        let dir = &canonical(dir)?;
+        let Some(own::FoundRepository { top, git_dir }) = own::nearest(dir)? else { return Ok(None) };
+        let below = match dir.strip_prefix(&top) {
+            Ok(below) if !dir.starts_with(&git_dir) => below,
+            _ => return Ok(None),
         };
-        let Some(top) = ask("--show-toplevel")? else { return Ok(None) };
-        let (Some(git_dir), Some(prefix)) = (ask("--absolute-git-dir")?, ask("--show-prefix")?) else {
+        own::check(&top, &git_dir)?;
+        // Git also looks at whose it is, and whether it is a bare one.
+        let mut ask = command(dir, GitConfigScope::Repository);
+        let said = output("rev-parse", ask.args(["rev-parse", "--is-inside-work-tree", "--absolute-git-dir"]), None)?;
+        let said = if said.status.success() { line(said.stdout) } else { Vec::new() };
+        let used = said.strip_prefix(b"true\n").and_then(|used| path(used.to_vec()).canonicalize().ok());
+        if used.as_ref() != Some(&git_dir) {
             return Ok(None);
-        };
-        Ok(Some(Self { git_dir: path(git_dir), top: path(top), prefix }))
+        }
+        let mut prefix = below.as_os_str().as_bytes().to_vec();
+        if !prefix.is_empty() {
+            prefix.push(b'/');
+        }
+        Ok(Some(Self { git_dir, top, prefix }))
     }
 
     /// Turns the folder into a repository. Opt-in by its owner.
     pub fn init(dir: &Path) -> Result<Self, Error> {
-        let mut init = command(dir, GitConfigScope::Repository);
+        let top = canonical(dir)?;
+        let git_dir = top.join(".git");
+        // Git would go on with what is there, wherever that leads.
+        if git_dir.symlink_metadata().is_ok() {
+            return Err(Error::NotPlain(git_dir));
+        }
+        let mut init = command(&top, GitConfigScope::Repository);
         run("init", init.args(["init", "--quiet", "--template=", "--initial-branch=main"]), None)?;
-        Ok(Self { git_dir: dir.join(".git"), top: dir.to_owned(), prefix: Vec::new() })
+        Ok(Self { git_dir, top, prefix: Vec::new() })
+    }
+
+    /// Fails if the repository in which a folder is isn't the folder's own, or has links in place of its files: git would read
+    /// or write elsewhere. Some of that no setting outside of the repository overrides.
+    pub fn check_own(dir: &Path) -> Result<(), Error> {
+        own::check_for_work(dir)
+    }
+
+    /// It is still the working tree's own. A run can have replaced the `.git` since it was found.
+    fn check(&self) -> Result<(), Error> {
+        own::check(&self.top, &self.git_dir)
     }
 
     /// For [`Self::from_bytes`], so that a repository found before a lease is known after it.
@@ -162,6 +192,7 @@ impl GitRepository {
     /// first commit is what is checked out, of later ones the commit before. Files are saved as they are, without the
     /// repository's filters.
     pub fn snapshot(&self, snapshot: &GitSnapshot<'_>) -> Result<String, Error> {
+        self.check()?;
         let reference = format!("refs/attache/{}", snapshot.delegation);
         plain::check_path(&private::common_dir(&self.git_dir)?, Path::new(&reference))?;
         let private = PrivateRepository::create(self, snapshot.scratch)?;
@@ -184,6 +215,7 @@ impl GitRepository {
         scratch: &Path,
         now: Timestamp,
     ) -> Result<Option<String>, Error> {
+        self.check()?;
         let private = PrivateRepository::create(self, scratch)?;
         let branch = output("symbolic-ref", private.git().args(["symbolic-ref", "--quiet", "HEAD"]), None)?;
         if !branch.status.success() {
@@ -442,6 +474,10 @@ fn line(mut output: Vec<u8>) -> Vec<u8> {
         output.pop();
     }
     output
+}
+
+fn canonical(path: &Path) -> Result<PathBuf, Error> {
+    path.canonicalize().map_err(|source| Error::File { path: path.to_owned(), source })
 }
 
 fn path(bytes: Vec<u8>) -> PathBuf {

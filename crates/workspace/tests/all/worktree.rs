@@ -10,7 +10,10 @@ use std::{
 
 use attache_os::lock::FolderLock;
 use attache_protocol::{RunId, Timestamp, env::Env};
-use attache_workspace::report::git::worktree::{Error, KEPT_FOR, RunWorktree, WorktreeFolder};
+use attache_workspace::report::git::{
+    self,
+    worktree::{Error, KEPT_FOR, RunWorktree, WorktreeFolder},
+};
 use tempfile::TempDir;
 
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -126,8 +129,9 @@ fn changes_are_shown_committed_applied_and_discarded() {
     git(&files, &["commit", "--quiet", "-am", "by the run"]);
     fs::write(files.join("new"), "new\n").unwrap();
     fs::write(files.join("out"), "ignored\n").unwrap();
-    fs::create_dir(files.join(".attache")).unwrap();
-    fs::write(files.join(".attache/sent"), "with the task\n").unwrap();
+    let attachments = worktree.cwd().join(".attache").join(fixture.run.to_string());
+    fs::create_dir_all(&attachments).unwrap();
+    fs::write(attachments.join("sent"), "with the task\n").unwrap();
     let state = worktree.state().unwrap();
     assert_eq!((state.changed, state.commits, state.is_uncommitted), (vec!["a".to_owned(), "new".to_owned()], 1, true));
     let diff = String::from_utf8(worktree.diff().unwrap()).unwrap();
@@ -136,7 +140,7 @@ fn changes_are_shown_committed_applied_and_discarded() {
     let commit = worktree.commit("the rest", NOW).unwrap();
     assert_eq!(git(&fixture.repo, &["rev-parse", &branch]), commit);
     assert_eq!(git(&fixture.repo, &["log", "--format=%s", &branch]), "the rest\nby the run\nfirst");
-    assert_eq!(git(&files, &["status", "--porcelain"]), "?? .attache/");
+    assert_eq!(git(&files, &["status", "--porcelain"]), "?? sub/.attache/");
     assert!(matches!(worktree.commit("again", NOW), Err(Error::Unchanged)));
 
     // The owner edited the same file meanwhile, at another place.
@@ -235,19 +239,19 @@ fn a_folder_is_not_led_to_a_repository_elsewhere() {
     let leads_to =
         |git_dir: &Path, target: &Path| fs::write(git_dir, format!("gitdir: {}\n", target.display())).unwrap();
     let pointer = refused(&|git_dir| leads_to(git_dir, &secret));
-    assert!(matches!(pointer, Error::Elsewhere(_)), "{pointer}");
+    assert!(matches!(pointer, Error::Git(git::Error::Elsewhere(_))), "{pointer}");
     let link = refused(&|git_dir| std::os::unix::fs::symlink(&secret, git_dir).unwrap());
-    assert!(matches!(link, Error::Elsewhere(_)), "{link}");
+    assert!(matches!(link, Error::Git(git::Error::Elsewhere(_))), "{link}");
     let common = refused(&|git_dir| {
         plain(git_dir);
         fs::write(git_dir.join("commondir"), secret.to_str().unwrap()).unwrap();
     });
-    assert!(matches!(common, Error::Elsewhere(_)), "{common}");
+    assert!(matches!(common, Error::Git(git::Error::Elsewhere(_))), "{common}");
     let above = refused(&|git_dir| {
         plain(git_dir);
         git(git_dir.parent().unwrap(), &["config", "core.worktree", root.join("home").to_str().unwrap()]);
     });
-    assert!(matches!(above, Error::Elsewhere(_)), "{above}");
+    assert!(matches!(above, Error::Git(git::Error::Elsewhere(_))), "{above}");
     // A working tree of its own making that isn't that repository's.
     let linked = refused(&|git_dir| {
         let admin = git_dir.parent().unwrap().join("sub");
@@ -256,14 +260,14 @@ fn a_folder_is_not_led_to_a_repository_elsewhere() {
         fs::write(admin.join("gitdir"), git_dir.to_str().unwrap()).unwrap();
         fs::write(admin.join("commondir"), secret.to_str().unwrap()).unwrap();
     });
-    assert!(matches!(linked, Error::Elsewhere(_)), "{linked}");
+    assert!(matches!(linked, Error::Git(git::Error::Elsewhere(_))), "{linked}");
     for part in ["objects", "refs"] {
         let replaced = refused(&|git_dir| {
             plain(git_dir);
             fs::remove_dir_all(git_dir.join(part)).unwrap();
             std::os::unix::fs::symlink(secret.join(part), git_dir.join(part)).unwrap();
         });
-        assert!(matches!(replaced, Error::Replaced(_)), "{replaced}");
+        assert!(matches!(replaced, Error::Git(git::Error::NotPlain(_))), "{replaced}");
     }
     let head = git(&fixture.repo, &["rev-parse", "HEAD"]);
     let borrowed = refused(&|git_dir| {
@@ -436,6 +440,78 @@ fn an_untouched_worktree_is_removed_and_old_ones_lose_nothing() {
     assert!(nested.files().join("inner/file").exists() && moved.files().join("a").exists());
     for worktree in [edited, committed, untouched] {
         assert!(!worktree.files().exists());
+    }
+}
+
+/// Git doesn't look below a submodule's folder, nor at a repository's own files.
+#[test]
+fn what_git_does_not_look_at_is_neither_removed_nor_overlooked() {
+    let fixture = WorktreeFixture::new();
+    let head = git(&fixture.repo, &["rev-parse", "HEAD"]);
+    git(&fixture.repo, &["update-index", "--add", "--cacheinfo", &format!("160000,{head},lib/inner")]);
+    git(&fixture.repo, &["commit", "--quiet", "-m", "a submodule"]);
+    assert!(fixture.create().discard_if_untouched().unwrap().is_none(), "its folder is empty");
+    let (env, late) = (Env::seeded(3), NOW.plus(KEPT_FOR + Duration::from_secs(1)));
+    let inside = |dir: PathBuf, file: &str| {
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join(file), "work\n").unwrap();
+    };
+    let init = |files: &Path, dir: &str| {
+        fs::create_dir_all(files.join(dir)).unwrap();
+        git(&files.join(dir), &["init", "--quiet"]);
+        git(&files.join(dir), &["commit", "--quiet", "--allow-empty", "-m", "work"]);
+    };
+    let leave: [(&dyn Fn(&RunWorktree), &str); 6] = [
+        (&|left| inside(left.files().join("lib/inner"), "new.txt"), "lib/inner/"),
+        (&|left| init(&left.files(), "lib/inner"), "lib/inner/"),
+        (&|left| init(&left.files(), "sub"), "sub/"),
+        (&|left| init(&left.files(), "out/deep"), "out/deep/"),
+        (&|left| drop(git(&left.files(), &["init", "--quiet", "--bare", "out/bare"])), "out/bare/"),
+        (
+            &|left| {
+                let (repo, run) = (&fixture.repo, left.record().run);
+                inside(repo.join(format!(".git/worktrees/{run}/modules/lib/objects")), "kept");
+            },
+            ".git/modules/",
+        ),
+    ];
+    for (leave, nested) in leave {
+        let worktree = fixture.folder.create(env.run_id(), &fixture.repo, NOW).unwrap();
+        leave(&worktree);
+        let state = worktree.discard_if_untouched().unwrap().expect(nested);
+        assert_eq!(state.nested, [nested]);
+        assert_eq!(fixture.folder.prune(late), Vec::<String>::new(), "{nested}");
+        assert!(worktree.files().join("a").is_file() && worktree.state().unwrap().nested == [nested]);
+        worktree.discard().unwrap();
+    }
+}
+
+/// A task's own files are removed when it ends. What else is in their folder is the run's.
+#[test]
+fn what_a_run_leaves_beside_its_attachments_is_kept() {
+    let fixture = WorktreeFixture::new();
+    let came = |worktree: &RunWorktree| {
+        let own = worktree.cwd().join(".attache").join(worktree.record().run.to_string());
+        fs::create_dir_all(&own).unwrap();
+        fs::write(own.join("task.txt"), "came with the task\n").unwrap();
+        fs::write(worktree.cwd().join(".attache/.gitignore"), "*\n").unwrap();
+    };
+    for (seed, folder) in [(21, ""), (22, "sub")] {
+        let create = || fixture.folder.create(Env::seeded(seed).run_id(), &fixture.repo.join(folder), NOW).unwrap();
+        let untouched = create();
+        came(&untouched);
+        assert!(untouched.discard_if_untouched().unwrap().is_none());
+        let hidden = create();
+        came(&hidden);
+        fs::write(hidden.cwd().join(".attache/notes.txt"), "work\n").unwrap();
+        assert!(hidden.discard_if_untouched().unwrap().is_some());
+        // Not an ignored file, so it is saved.
+        fs::remove_file(hidden.cwd().join(".attache/.gitignore")).unwrap();
+        let saved = Path::new(folder).join(".attache/notes.txt").display().to_string();
+        assert_eq!(hidden.discard_if_untouched().unwrap().unwrap().changed, [saved.clone()]);
+        assert_eq!(fixture.folder.prune(NOW.plus(KEPT_FOR + Duration::from_secs(1))), [hidden.branch()]);
+        assert_eq!(git(&fixture.repo, &["show", &format!("{}:{saved}", hidden.branch())]), "work");
+        git(&fixture.repo, &["branch", "--quiet", "-D", &hidden.branch()]);
     }
 }
 

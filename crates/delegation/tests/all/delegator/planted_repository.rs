@@ -82,3 +82,37 @@ async fn the_states_before_and_after_the_lease_are_committed() {
     assert_eq!(git(&project, &["ls-tree", "--name-only", &after]), "here.txt\nmade.txt");
     assert_eq!(git(&project, &["ls-tree", "--name-only", &format!("{after}^")]), "here.txt");
 }
+
+/// Somebody else's run can leave a `.git` in a folder that is delegated later. Its owner lends what is in the folder, and
+/// nothing else is stored or committed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_that_leads_elsewhere_gives_nothing_away() {
+    let fixture = DelegatorFixture::new(RemoteScript::Work).await;
+    let (root, project) = (fixture.machine.root(), fixture.machine.project());
+    let policy = root.join("awcp/policy.toml");
+    let text = fs::read_to_string(&policy).unwrap();
+    fs::write(&policy, format!("{text}\n[delegator.git]\nauto_commit = true\n")).unwrap();
+    let (private, prod) = (root.join("private"), root.join("prod"));
+    for folder in [&private, &prod] {
+        fs::create_dir(folder).unwrap();
+    }
+    fs::write(private.join("config.json"), "SECRET\n").unwrap();
+    git(&project, &["init", "--quiet", "--initial-branch=main"]);
+    git(&project, &["config", "core.worktree", private.to_str().unwrap()]);
+    let ended = fixture.machine.ended(&fixture.delegate().await).await;
+    assert_eq!(ended.status, DelegationStatus::Completed, "{ended:?}");
+    let secret = git(&root, &["hash-object", "--no-filters", "private/config.json"]);
+    let object = project.join(".git/objects").join(&secret[..2]).join(&secret[2..]);
+    assert!(secret.len() == 40 && !object.exists(), "a file of another folder is in the lent repository");
+    assert!(!project.join(".git/refs/attache").exists());
+
+    fs::remove_dir_all(project.join(".git")).unwrap();
+    git(&prod, &["init", "--quiet", "--initial-branch=main"]);
+    let identity = ["-c", "user.name=Ann", "-c", "user.email=ann@localhost"];
+    git(&prod, &[&identity[..], &["commit", "--quiet", "--allow-empty", "-m", "first"]].concat());
+    fs::write(project.join(".git"), format!("gitdir: {}\n", prod.join(".git").display())).unwrap();
+    fs::remove_file(project.join("made.txt")).unwrap();
+    let ended = fixture.machine.ended(&fixture.delegate().await).await;
+    assert_eq!(ended.status, DelegationStatus::Completed, "{ended:?}");
+    assert_eq!(git(&prod, &["log", "--format=%s", "--all"]), "first", "another repository got the remote's changes");
+}

@@ -13,7 +13,7 @@ use std::{
 
 use attache_os::small_file;
 
-use super::{Error, GitConfigScope, GitRepository, command, path, plain, run};
+use super::{Error, GitConfigScope, GitRepository, command, own, path, plain, run};
 
 /// Exists only as long as this value.
 #[derive(Debug)]
@@ -155,7 +155,7 @@ pub(super) fn common_dir(git_dir: &Path) -> Result<PathBuf, Error> {
     };
     match read() {
         Ok(bytes) => {
-            let joined = git_dir.join(path(bytes.trim_ascii_end().to_vec()));
+            let joined = git_dir.join(path(own::without_line_end(&bytes).to_vec()));
             fs::canonicalize(&joined).map_err(|source| Error::File { path: joined, source })
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(git_dir.to_owned()),

@@ -6,6 +6,7 @@
 
 mod alone;
 mod apply;
+mod left;
 mod place;
 mod prune;
 mod source;
@@ -13,6 +14,7 @@ mod walled;
 
 use std::{
     collections::HashSet,
+    ffi::OsString,
     fs, io,
     path::{Path, PathBuf},
     time::Duration,
@@ -67,10 +69,12 @@ pub struct WorktreeState {
     pub commits: u64,
     /// Whether files differ from the branch.
     pub is_uncommitted: bool,
-    /// Repositories in it that somebody created. They aren't a part of the changes.
+    /// Repositories in it that somebody created, and folders of submodules with anything in them. They aren't a part of the
+    /// changes.
     pub nested: Vec<String>,
     /// Files whose content in commits of the branch differs from what is shown. Merging it brings that.
     pub differs_on_branch: Vec<String>,
+    has_new_files: bool,
     tree: String,
     tip: String,
 }
@@ -110,8 +114,6 @@ pub enum Error {
     Inside(PathBuf),
     #[error("repositories whose refs are stored as reftable are not supported")]
     Reftable,
-    #[error("{}: its git repository is elsewhere and doesn't name it as a working tree", .0.display())]
-    Elsewhere(PathBuf),
     #[error("its git repository has objects of another one ({})", .0.display())]
     Borrowed(PathBuf),
     #[error("the git repository of {} is gone; put it back where it was", .0.display())]
@@ -135,8 +137,6 @@ pub enum Error {
     File { path: PathBuf, source: io::Error },
 }
 
-/// The folder of what comes with a task, which isn't one of its changes.
-const ATTACHMENTS: &str = ":(top,exclude).attache";
 const MAX_RECORD: u64 = 64 * 1024;
 const HOLD_TIMEOUT: Duration = Duration::from_secs(1);
 const BRANCHES: &str = "refs/heads/attache";
@@ -180,7 +180,9 @@ impl WorktreeFolder {
         }
         let _alone = alone::in_repository(&found.top, &common, alone::CREATE_TIMEOUT)?;
         let source = PrivateRepository::create(&found, &self.scratch(run))?;
-        source::check_own(&found, &common)?;
+        // Nobody changes it any more.
+        found.check()?;
+        source::check_objects(&common)?;
         let base = resolve(&source, "HEAD", "commit")?.ok_or_else(|| Error::Unborn(found.top.clone()))?;
         drop(source);
         let GitRepository { git_dir, top, .. } = found;
@@ -372,7 +374,8 @@ impl RunWorktree {
             return Err(Error::Absent(self.record.run));
         }
         let base = &self.record.base;
-        let (tree, nested) = self.tree(private)?;
+        let left = self.left_behind(private)?;
+        let tree = self.tree(private)?;
         let tip = resolve(private, &self.reference(), "commit")?.unwrap_or_else(|| base.clone());
         let range = format!("{base}..{tip}");
         let commits = run("rev-list", private.git().args(["rev-list", "--count", &range]), None)?;
@@ -385,25 +388,29 @@ impl RunWorktree {
             changed: names.iter().map(|name| show(name)).collect(),
             commits: text(&commits).parse().unwrap_or(0),
             is_uncommitted,
-            nested,
+            nested: left.nested,
+            has_new_files: left.has_new_files,
             differs_on_branch: on_branch.map(|name| show(name)).collect(),
             tree,
             tip,
         })
     }
 
-    /// Its files as a tree, and the repositories in it that aren't a part of that.
-    fn tree(&self, private: &PrivateRepository) -> Result<(String, Vec<String>), Error> {
+    /// Its files as a tree.
+    fn tree(&self, private: &PrivateRepository) -> Result<String, Error> {
         let saved = self.beside("index");
         fs::copy(&saved, private.index()).map_err(at(&saved))?;
         let mut list = private.git();
         list.args(["ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard", "--", "."]);
-        let listed = run("ls-files", list.arg(ATTACHMENTS), None)?;
-        let paths = || listed.split(|&byte| byte == 0).filter(|path| !path.is_empty());
-        let nested = paths().filter(|path| path.ends_with(b"/")).map(show).collect();
+        // What came with the task isn't one of its changes.
+        let mut attachments = OsString::from(":(top,exclude,literal)");
+        attachments.push(self.attachments());
+        let listed = run("ls-files", list.arg(attachments), None)?;
+        let paths = listed.split(|&byte| byte == 0).filter(|path| !path.is_empty());
         let top = GitRepository { git_dir: PathBuf::new(), top: self.files(), prefix: Vec::new() };
-        top.stage(private, paths().filter(|path| !path.ends_with(b"/")))?;
-        Ok((write_tree(private)?, nested))
+        // One that ends with a slash is a repository.
+        top.stage(private, paths.filter(|path| !path.ends_with(b"/")))?;
+        Ok(write_tree(private)?)
     }
 
     /// What changed since it was made, committed or not, as a patch for `git apply`. Renames are shown as such.
@@ -477,7 +484,7 @@ impl RunWorktree {
     fn check_source(&self) -> Result<(), Error> {
         let WorktreeRecord { git_dir, common, .. } = &self.record;
         match super::private::common_dir(git_dir)? == *common {
-            true => Ok(()),
+            true => Ok(self.source().check()?),
             false => Err(Error::Replaced(git_dir.join("commondir"))),
         }
     }
@@ -542,20 +549,7 @@ impl RunWorktree {
         let lock = self.lock()?;
         let private = self.repository()?;
         let state = self.state_in(&private)?;
-        let mut list = private.git();
-        list.args([
-            "ls-files",
-            "-z",
-            "--others",
-            "--ignored",
-            "--exclude-standard",
-            "--directory",
-            "--",
-            ".",
-            ATTACHMENTS,
-        ]);
-        let is_empty = run("ls-files", &mut list, None)?.is_empty();
-        if state.is_unchanged() && is_empty && self.is_on_branch() {
+        if state.is_unchanged() && !state.has_new_files && self.is_on_branch() {
             drop(private);
             self.remove()?;
             drop(lock);

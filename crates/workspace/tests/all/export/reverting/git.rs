@@ -177,6 +177,180 @@ fn a_folder_with_a_newline_in_its_name_works() {
     assert_eq!(git(&all.path().join("one"), &["for-each-ref"]), "");
 }
 
+/// A run can put any `.git` into a folder. What it says decides neither whose files are committed nor where.
+#[test]
+fn a_repository_that_leads_elsewhere_is_not_used() {
+    let all = tempfile::tempdir().unwrap();
+    let root = all.path().canonicalize().unwrap();
+    let (lent, private, prod) = (root.join("src/lent"), root.join("private"), root.join("prod"));
+    fs::create_dir_all(&private).unwrap();
+    fs::write(private.join("config.json"), "SECRET\n").unwrap();
+    git(&root, &["init", "--quiet", "--initial-branch=main", "prod"]);
+    git(&prod, &["commit", "--quiet", "--allow-empty", "-m", "first"]);
+    let secret = prod.join(".git");
+    let link = |target: &Path, name: &Path| std::os::unix::fs::symlink(target, name).unwrap();
+    let plant: [(&str, &dyn Fn(&Path)); 9] = [
+        ("worktree", &|_| drop(git(&lent, &["config", "core.worktree", "../../../private"]))),
+        ("worktree with a comment", &|git_dir| {
+            let config = "[core]\n\tworktree = ../../lent\n[CORE]worktree=/ ; ../../lent\n";
+            fs::write(git_dir.join("config"), config).unwrap();
+        }),
+        ("config.worktree", &|git_dir| {
+            git(&lent, &["config", "extensions.worktreeConfig", "true"]);
+            fs::write(git_dir.join("config.worktree"), "[core]\n\tworktree = ../../../private\n").unwrap();
+        }),
+        ("file", &|git_dir| {
+            fs::remove_dir_all(git_dir).unwrap();
+            fs::write(git_dir, "gitdir: ../../prod/.git\n").unwrap();
+        }),
+        ("link", &|git_dir| {
+            fs::remove_dir_all(git_dir).unwrap();
+            link(&secret, git_dir);
+        }),
+        ("commondir", &|git_dir| fs::write(git_dir.join("commondir"), "../../../prod/.git\n").unwrap()),
+        ("commondir with a space", &|git_dir| {
+            link(&secret, &git_dir.join(" "));
+            fs::write(git_dir.join("commondir"), " \n").unwrap();
+        }),
+        ("objects", &|git_dir| {
+            fs::remove_dir_all(git_dir.join("objects")).unwrap();
+            link(&secret.join("objects"), &git_dir.join("objects"));
+        }),
+        ("refs", &|git_dir| {
+            fs::remove_dir_all(git_dir.join("refs")).unwrap();
+            link(&secret.join("refs"), &git_dir.join("refs"));
+        }),
+    ];
+    let delegation = DelegationId::from_uuid(attache_protocol::env::Env::seeded(5).uuid());
+    let (scratch, rules) = (root.join("scratch"), ExportPatterns::default());
+    let snapshot = GitSnapshot { delegation: &delegation, message: "m", rules: &rules, scratch: &scratch, now: NOW };
+    let before = theirs_of(&prod);
+    for (what, plant) in plant {
+        fs::create_dir_all(lent.join("sub")).unwrap();
+        git(&lent, &["init", "--quiet", "--initial-branch=main"]);
+        fs::write(lent.join("f"), "f\n").unwrap();
+        // Found before it was planted: in a run that works there at the same time, or before a staged one is applied.
+        let found = GitRepository::find(&lent).unwrap().unwrap();
+        plant(&lent.join(".git"));
+        for below in [&lent, &lent.join("sub")] {
+            let refused = GitRepository::find(below).unwrap_err().to_string();
+            let is_named = refused.contains("leads elsewhere") || refused.contains("is a link or a special file");
+            assert!(is_named, "{what}: {refused}");
+            assert_eq!(GitRepository::check_own(below).unwrap_err().to_string(), refused, "{what}");
+        }
+        assert!(found.snapshot(&snapshot).is_err(), "{what}");
+        assert!(found.commit(&[b"f".to_vec()], "m", &scratch, NOW).is_err(), "{what}");
+        assert_eq!(theirs_of(&prod), before, "{what}");
+        assert!(!scratch.exists());
+        fs::remove_dir_all(&lent).unwrap();
+    }
+    // Whatever is in the way, no other repository is made there.
+    fs::create_dir_all(&lent).unwrap();
+    fs::write(lent.join(".git"), "gitdir: ../../prod/.git\n").unwrap();
+    assert!(GitRepository::init(&lent).is_err());
+    assert_eq!(theirs_of(&prod), before);
+}
+
+/// Git writes to what a link leads to, and a line of a log can be a command.
+#[test]
+fn what_git_writes_in_a_repository_is_no_link() {
+    let all = tempfile::tempdir().unwrap();
+    let root = all.path().canonicalize().unwrap();
+    let repo = root.join("repo");
+    let start = || {
+        git(&root, &["init", "--quiet", "--initial-branch=main", "repo"]);
+        git(&repo, &["commit", "--quiet", "--allow-empty", "-m", "first"]);
+    };
+    for name in [
+        "logs/HEAD",
+        "logs/refs/heads",
+        "refs/heads/main",
+        "refs/heads",
+        "COMMIT_EDITMSG",
+        "index",
+        "modules",
+        "objects/pack",
+    ] {
+        start();
+        assert!(GitRepository::check_own(&repo).is_ok());
+        let place = repo.join(".git").join(name);
+        match place.is_dir() {
+            true => fs::remove_dir_all(&place).unwrap(),
+            false => drop(fs::remove_file(&place)),
+        }
+        std::os::unix::fs::symlink("../elsewhere", &place).unwrap();
+        let refused = GitRepository::check_own(&repo).unwrap_err();
+        assert!(matches!(&refused, Error::NotPlain(path) if *path == place), "{name}: {refused}");
+        fs::remove_dir_all(&repo).unwrap();
+    }
+    start();
+    for (target, name) in [("/etc", "hooks"), ("../elsewhere", "rr-cache"), ("refs/heads/main", "HEAD")] {
+        let place = repo.join(".git").join(name);
+        let _ = fs::remove_dir_all(&place).or_else(|_| fs::remove_file(&place));
+        std::os::unix::fs::symlink(target, &place).unwrap();
+    }
+    assert!(GitRepository::check_own(&repo).is_ok(), "people share those");
+    assert!(GitRepository::check_own(&root).is_ok(), "there is none");
+}
+
+/// Everything in a repository, by name and content.
+fn theirs_of(repo: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut folders = vec![repo.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            match entry.file_type().unwrap().is_dir() {
+                true => folders.push(entry.path()),
+                false => found.push((entry.path(), fs::read(entry.path()).unwrap())),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Those are a person's own ways to have a repository elsewhere.
+#[test]
+fn a_repository_elsewhere_that_names_the_folder_is_used() {
+    let all = tempfile::tempdir().unwrap();
+    let root = all.path().canonicalize().unwrap();
+    repository(&root);
+    let quiet = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "protocol.file.allow=always"];
+    let run = |dir: &Path, args: &[&str]| git(dir, &[&quiet[..], args].concat());
+    run(&root, &["init", "--quiet", "outer"]);
+    let outer = root.join("outer");
+    run(&outer, &["submodule", "--quiet", "add", "../repo", "module"]);
+    run(&outer, &["init", "--quiet", "--separate-git-dir", "../store", "apart"]);
+    assert!(GitRepository::find(&outer.join("apart")).is_err(), "nothing there names the folder");
+    run(&root, &["--git-dir=store", "config", "core.worktree", "../outer/apart"]);
+    fs::create_dir(outer.join("apart/below")).unwrap();
+    for folder in ["module", "module/sub", "apart", "apart/below"] {
+        let found = GitRepository::find(&outer.join(folder)).unwrap().unwrap();
+        fs::write(outer.join(folder).join("made"), "made\n").unwrap();
+        let delegation = DelegationId::from_uuid(attache_protocol::env::Env::seeded(6).uuid());
+        let (scratch, rules) = (root.join("scratch"), ExportPatterns::default());
+        let commit = found
+            .snapshot(&GitSnapshot {
+                delegation: &delegation,
+                message: "m",
+                rules: &rules,
+                scratch: &scratch,
+                now: NOW,
+            })
+            .unwrap();
+        let top = folder.split('/').next().unwrap();
+        let path = format!("{folder}/made");
+        let path = path.strip_prefix(&format!("{top}/")).unwrap();
+        assert_eq!(run(&outer.join(top), &["show", &format!("{commit}:{path}")]), "made", "{folder}");
+    }
+    // As `git sparse-checkout` leaves a submodule.
+    let store = outer.join(".git/modules/module");
+    run(&outer.join("module"), &["config", "--unset", "core.worktree"]);
+    run(&outer.join("module"), &["config", "extensions.worktreeConfig", "true"]);
+    fs::write(store.join("config.worktree"), "[core]\n\tworktree = ../../../module\n").unwrap();
+    assert!(GitRepository::find(&outer.join("module")).unwrap().is_some());
+}
+
 #[test]
 fn a_linked_worktree_with_a_split_index_works() {
     let all = tempfile::tempdir().unwrap();
