@@ -172,7 +172,7 @@ fn work_in_a_submodule_is_kept_and_named() {
     assert_eq!(fs::read_to_string(folder.join("lib/new.txt")).unwrap(), "work\n");
     let run = one["task_run_id"].as_str().unwrap();
     let events = device.hub.get(&format!("/api/v1/task-runs/{run}/events")).to_string();
-    assert!(events.contains("repositories of their own, or submodules: lib/, tracked/"), "{events}");
+    assert!(events.contains("separate repositories or submodules: lib/, tracked/"), "{events}");
 }
 
 #[test]
