@@ -247,3 +247,24 @@ async fn no_program_of_the_working_folder_is_started_for_a_run() {
     assert_eq!(world.run(&task("git --version > /dev/null; cat planted")).await, done("./.venv/bin/git\n"));
     world.stop().await;
 }
+
+/// Somebody else's run can have left a repository there whose files are anywhere else.
+#[tokio::test]
+async fn git_reads_no_files_of_another_folder() {
+    let world = AdapterWorld::shell().await;
+    let (work, elsewhere) = (world.cwd.join("work"), world.cwd.join("elsewhere"));
+    for folder in [&work, &elsewhere] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    std::fs::write(elsewhere.join("profile"), "SECRET\n").unwrap();
+    let person = |script: &str| {
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", script]).current_dir(&work).status().unwrap().success()
+    };
+    assert!(person("git init -q . && git config core.worktree ../../elsewhere"));
+    let reply = world.run(&with(task("git add -A 2>&1; true"), "cwd", work.to_str().unwrap())).await;
+    assert!(text(&reply).contains("GIT_CONFIG_PARAMETERS"), "{reply}");
+    let stored = "git --git-dir=.git --work-tree=. cat-file -e $(git hash-object --no-filters ../elsewhere/profile)";
+    assert!(!person(stored), "a file of another folder is in the repository");
+    world.stop().await;
+}
