@@ -69,7 +69,6 @@ impl Phone {
         let permissions = json!({"origin": self.origin, "permissions": ["notifications"]});
         self.runtime.block_on(self.browser.devtools("Browser.grantPermissions", permissions));
         self.go("/notifications");
-        self.sees("navigator.serviceWorker.controller !== null");
         self.sees("!document.getElementById('subscribe').hidden");
         self.run(&format!(
             "PushManager.prototype.getSubscription = async () => null;

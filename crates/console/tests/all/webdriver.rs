@@ -120,9 +120,6 @@ impl WebdriverBrowser {
             let wanted = json!({"using": "css selector", "value": selector});
             let found = self.try_command("POST", "/element", &wanted).await;
             let id = found.as_ref().ok().and_then(|found| found.as_object()?.values().next()?.as_str());
-            // To where a thumb reaches it: what the driver scrolls to is at the edge, below what is fixed there.
-            let script = format!("document.querySelector({selector:?})?.scrollIntoView({{ block: 'center' }})");
-            let _ = self.try_run(&script).await;
             let tapped = match id {
                 Some(id) => self.try_command("POST", &format!("/element/{id}/click"), &json!({})).await,
                 None => found,
@@ -131,6 +128,9 @@ impl WebdriverBrowser {
                 Ok(_) => return,
                 Err(error) => assert!(Instant::now() < until, "{selector} can't be tapped: {error}"),
             }
+            // What the driver scrolls to may be at the edge, below what is fixed there; a person scrolls further.
+            let script = format!("document.querySelector({selector:?})?.scrollIntoView({{ block: 'center' }})");
+            let _ = self.try_run(&script).await;
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
