@@ -189,7 +189,7 @@ fn a_delegation_waits_for_its_remote_and_is_cancelled() {
         "The remote agent wrote no output.\n"
     );
     let shown = scene.home.attache(&["delegations", "show", &id]).succeeds().stdout;
-    assert!(!shown.contains("expires") && shown.contains(&format!("attache delegations diff {id}")), "{shown}");
+    assert!(!shown.contains("expires") && !shown.contains("attache delegations diff"), "{shown}");
     let waited = scene.home.attache(&["delegations", "wait", &id]).exits(1);
     assert!(waited.stderr.contains(&format!("{id} cancelled; the folder was never shared")), "{}", waited.stderr);
     let nobody = scene.home.attache(&["delegations", "wait", "--session", "zzz"]).exits(3);

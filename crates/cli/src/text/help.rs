@@ -263,6 +263,10 @@ const COMMANDS: &[(&str, &str)] = &[
         "空闲通道的内存、运行到达设备的用时、一个流分发给许多观察者",
     ),
     (
+        "What a person with a browser waits for, with a long history stored: a page, a line of output, an approval",
+        "存有大量历史时，使用浏览器的人等待多久：页面、一行输出、一次审批",
+    ),
+    (
         "A delegated folder under stock sshfs compared with OpenSSH's own server: throughput, small files, time to revoke a lease",
         "标准 sshfs 下的委派文件夹与 OpenSSH 自带服务器对比：吞吐量、小文件、收回租约的用时",
     ),

@@ -204,6 +204,7 @@ mod tests {
         "tokens",
         "hub",
         "decided",
+        "chosen",
     ];
 
     fn is_chinese_text(text: &str) -> bool {
