@@ -423,7 +423,8 @@ impl CodexFileChange {
         [self.path.as_str()].into_iter().chain(moved)
     }
 
-    fn unified(&self) -> String {
+    /// As a unified diff.
+    pub(super) fn unified(&self) -> String {
         match &self.kind {
             CodexChangeKind::Add => diff(&self.path, "", &self.diff),
             CodexChangeKind::Delete => diff(&self.path, &self.diff, ""),

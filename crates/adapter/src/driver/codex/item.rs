@@ -3,7 +3,7 @@
 use attache_protocol::Json;
 use serde::{Deserialize, Serialize};
 
-use super::message::CodexItem;
+use super::{approval::CodexFileChange, message::CodexItem};
 use crate::host::turn::{ToolCall, ToolStatus};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +22,9 @@ struct CommandItem<'a> {
 #[derive(Debug, Serialize)]
 struct FileChangeItem<'a> {
     paths: Vec<&'a str>,
+    /// All changes, as people review them.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    diff: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -39,11 +42,9 @@ pub(super) fn tool_call(item: &CodexItem, moment: ItemPhase) -> Option<ToolCall>
         }
         "fileChange" => {
             let paths: Vec<&str> = item.changes.iter().map(|change| change.path.as_str()).collect();
-            (
-                "apply_patch".to_owned(),
-                paths.first().map(|path| (*path).to_owned()),
-                Some(Json::of(&FileChangeItem { paths })),
-            )
+            let title = paths.first().map(|path| (*path).to_owned());
+            let diff = item.changes.iter().map(CodexFileChange::unified).collect();
+            ("apply_patch".to_owned(), title, Some(Json::of(&FileChangeItem { paths, diff })))
         }
         "mcpToolCall" => {
             let name = format!("mcp__{}__{}", item.server.as_deref()?, item.tool.as_deref()?);
@@ -96,10 +97,9 @@ mod tests {
             "exitCode":2}"#;
         let expected = r#"{"id":"c","name":"shell","status":"failed","title":"ls","input":{"command":"ls","cwd":"/ws"},"output":"no"}"#;
         assert_eq!(shown(command, ItemPhase::Completed), expected);
-        let patch = r#"{"type":"fileChange","id":"p","changes":[{"path":"/ws/a","kind":{"type":"add"},"diff":"x"}],"status":
+        let patch = r#"{"type":"fileChange","id":"p","changes":[{"path":"/ws/a","kind":{"type":"add"},"diff":"x\n"}],"status":
             "inProgress"}"#;
-        let expected =
-            r#"{"id":"p","name":"apply_patch","status":"started","title":"/ws/a","input":{"paths":["/ws/a"]}}"#;
+        let expected = r#"{"id":"p","name":"apply_patch","status":"started","title":"/ws/a","input":{"paths":["/ws/a"],"diff":"--- /ws/a\n+++ /ws/a\n@@ -0,0 +1 @@\n+x\n"}}"#;
         assert_eq!(shown(patch, ItemPhase::Started), expected);
         let tool = r#"{"type":"mcpToolCall","id":"m","server":"attache_run","tool":"delegate","status":"completed","arguments":
             {"to":"x"},"result":{"content":[{"type":"text","text":"done"}]},"error":null}"#;
