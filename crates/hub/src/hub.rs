@@ -96,6 +96,7 @@ struct HubShared {
     signer: TokenSigner,
     card_key: CardKey,
     vapid_key: VapidKey,
+    bot_problems: notifications::BotProblems,
     passwords: Passwords,
     attempts: RequestLimits,
     pairing: PairingSettings,
@@ -220,6 +221,7 @@ impl Hub {
             signer,
             card_key,
             vapid_key,
+            bot_problems: notifications::BotProblems::default(),
             passwords: Passwords::new(),
             attempts: RequestLimits::new(&options, &node_count),
             pairing,
@@ -432,6 +434,11 @@ impl Handle {
         self.0.seal.seal(&self.0.env, context, plain)
     }
 
+    /// Authenticates a message for one use, which `context` names. Only a hub with the same key gives the same tag.
+    pub(crate) fn tag(&self, context: &str, message: &[u8]) -> [u8; 32] {
+        self.0.seal.tag(context, message)
+    }
+
     pub fn unseal(&self, context: &str, sealed: &[u8]) -> std::result::Result<Secret<Vec<u8>>, UnsealError> {
         self.0.seal.unseal(context, sealed)
     }
@@ -488,6 +495,11 @@ impl Handle {
     /// The key that signs agent cards.
     pub fn card_key(&self) -> &CardKey {
         &self.0.card_key
+    }
+
+    /// Why bots of chats receive nothing.
+    pub(crate) fn bot_problems(&self) -> &notifications::BotProblems {
+        &self.0.bot_problems
     }
 
     /// The key that signs requests to push services.

@@ -2,6 +2,7 @@
 //! encrypted messages, and the test decrypts them with the browser's private key.
 
 mod browser;
+mod telegram;
 
 use std::time::Duration;
 

@@ -274,6 +274,10 @@ fn tell_test(
     if test.delivered {
         if !context.output.is_json() {
             context.output.say(text::test_accepted(service(target.service), name));
+            // Something besides the message doesn't work.
+            if let Some(problem) = &test.error {
+                context.output.say(clean::line(problem));
+            }
         }
         return Ok(());
     }

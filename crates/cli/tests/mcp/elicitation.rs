@@ -12,7 +12,7 @@ use crate::{
 
 const LEGACY: &str = "legacy";
 const MODERN: &str = "2026-07-28";
-/// Rounds of twenty seconds that the device waits for an answer.
+/// Rounds of twenty seconds that the device waits for a run or an answer.
 const PATIENCE: usize = 6;
 
 /// A device whose tasks say what it asks.
@@ -44,7 +44,8 @@ impl<'a> CuriousDevice<'a> {
     /// Works on the next run.
     fn work(&self) {
         let pull = format!("/api/v1/agent-accounts/{}/task-runs/pull?wait_ms=20000", self.agent);
-        let run = self.ask("POST", &pull, &json!({}))["task_run"].clone();
+        let mut pulled = (0..PATIENCE).map(|_| self.ask("POST", &pull, &json!({}))["task_run"].clone());
+        let run = pulled.find(|run| run.is_object()).expect("a run in time");
         let path = |rest: &str| format!("/api/v1/task-runs/{}/{rest}", run["task_run_id"].as_str().unwrap());
         let task = run["input"]["task"].as_str().or(run["input"]["text"].as_str()).unwrap_or_default().to_owned();
         let mut body = json!({ "epoch": run["epoch"], "prompt": "Which one?" });

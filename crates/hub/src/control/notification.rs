@@ -2,7 +2,7 @@
 
 use attache_protocol::{
     Code, NotificationTargetId, PermissionId, digest,
-    rules::permission::DecisionScope,
+    rules::permission::{DecisionScope, PermissionState},
     wire::{
         notification::{
             CreateNotificationTarget, NotificationService, NotificationTarget, NotificationTargetList,
@@ -22,7 +22,7 @@ use crate::{
     deliveries,
     error::about,
     identity::{Action, Permit},
-    notifications::{DecisionTicket, TargetAddress, discloses_all},
+    notifications::{self, ButtonOutcome, DecisionButton, DecisionTicket, TargetAddress, discloses_all},
     render,
 };
 
@@ -104,7 +104,10 @@ impl Handle {
         let target = self.own_target(&by.may(Action::SetNotifications)?, target).await?;
         self.attempts().credential(by)?;
         let attempt = deliveries::send_now(self, self.test_request(by, &target)?).await;
-        Ok(NotificationTest { delivered: attempt.error.is_none(), status: attempt.status, error: attempt.error })
+        let delivered = attempt.error.is_none();
+        // It arrived, but perhaps nothing comes back.
+        let error = attempt.error.or_else(|| notifications::problem(self, &target));
+        Ok(NotificationTest { delivered, status: attempt.status, error })
     }
 
     /// Other people's targets don't exist for the caller.
@@ -122,16 +125,58 @@ impl Handle {
         ticket: &str,
         place: DecisionOrigin,
     ) -> Result<PermissionRequest> {
-        let stale = || Error::forbidden("This notification can't decide the request here. Open the request instead.");
         let ticket = DecisionTicket::read(self, ticket).filter(|ticket| by.key() == Some(ticket.key));
-        let ticket = ticket.ok_or_else(stale)?;
+        let ticket = ticket.ok_or_else(undecidable)?;
+        self.decide_offered(by, ticket, place).await
+    }
+
+    /// What a person pressed in a private chat. Anything but what this hub offered in that chat is unknown.
+    pub(crate) async fn decide_with_button(
+        &self,
+        by: &Principal,
+        target: &NotificationTargetRecord,
+        data: &str,
+    ) -> Result<ButtonOutcome> {
+        let Some(button) = DecisionButton::read(data) else { return Ok(ButtonOutcome::Unknown) };
+        let asked = match self.decidable(by, button.permission).await {
+            Ok(asked) => asked,
+            Err(error) if error.code.http_status() < 500 => return Ok(ButtonOutcome::Unknown),
+            Err(error) => return Err(error),
+        };
+        let subject = digest::hex(&asked.subject.0);
+        if by.key() != Some(target.key) || !button.was_offered(self, target, &subject) {
+            return Ok(ButtonOutcome::Unknown);
+        }
+        let DecisionButton { permission, approved, .. } = button;
+        let ticket = DecisionTicket { permission, subject, key: target.key, approved };
+        let place = DecisionOrigin { via: "notification", from: None };
+        let state = match self.decide_offered(by, ticket, place).await {
+            Ok(decided) => decided.state,
+            // Somebody was faster, or nobody needs it any more.
+            Err(error) if error.code.http_status() < 500 => self.decidable(by, permission).await?.state,
+            Err(error) => return Err(error),
+        };
+        Ok(match state {
+            PermissionState::Approved => ButtonOutcome::Decided { approved: true },
+            PermissionState::Denied => ButtonOutcome::Decided { approved: false },
+            PermissionState::Pending | PermissionState::Expired | PermissionState::Cancelled => ButtonOutcome::Closed,
+        })
+    }
+
+    /// What a notification offered to this person, who accepted it. What was asked must still be what it was about.
+    async fn decide_offered(
+        &self,
+        by: &Principal,
+        ticket: DecisionTicket,
+        place: DecisionOrigin,
+    ) -> Result<PermissionRequest> {
         let asked = self.decidable(by, ticket.permission).await?;
         if digest::hex(&asked.subject.0) != ticket.subject {
             return Err(Error::new(Code::VersionChanged, "The request is not the one that the notification showed."));
         }
         // What nobody could see is not approved with one tap.
         if ticket.approved && !discloses_all(&asked) {
-            return Err(stale());
+            return Err(undecidable());
         }
         let decision = DecisionRequest {
             approved: ticket.approved,
@@ -150,4 +195,8 @@ impl Handle {
         self.check_told(by, &asked).await?;
         Ok(asked)
     }
+}
+
+fn undecidable() -> Error {
+    Error::forbidden("This notification can't decide the request here. Open the request instead.")
 }

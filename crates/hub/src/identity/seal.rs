@@ -10,7 +10,11 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKe
 const VERSION: u8 = 1;
 
 /// AES-256-GCM with the hub's own key and a random nonce per value.
-pub(crate) struct SealingKey(LessSafeKey);
+pub(crate) struct SealingKey {
+    key: LessSafeKey,
+    /// Keys of tags are derived from it.
+    secret: Secret<[u8; 32]>,
+}
 
 /// Not encrypted by this hub for this use, or modified since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -21,8 +25,15 @@ pub struct UnsealError;
 
 impl SealingKey {
     pub(crate) fn new(key: &Secret<[u8; 32]>) -> Self {
+        let secret = key.clone();
         let key = UnboundKey::new(&AES_256_GCM, key.expose()).expect("a key of AES-256 is 32 bytes long");
-        Self(LessSafeKey::new(key))
+        Self { key: LessSafeKey::new(key), secret }
+    }
+
+    /// Authenticates a message. Its key is made for this use alone, which `context` names.
+    pub(crate) fn tag(&self, context: &str, message: &[u8]) -> [u8; 32] {
+        let key = blake3::derive_key(context, self.secret.expose());
+        *blake3::keyed_hash(&key, message).as_bytes()
     }
 
     /// `context` names the use. A value encrypted for one use can't be decrypted for another.
@@ -30,7 +41,7 @@ impl SealingKey {
         let mut nonce = [0; NONCE_LEN];
         env.fill(&mut nonce);
         let mut sealed = plain.to_vec();
-        self.0
+        self.key
             .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(context.as_bytes()), &mut sealed)
             .expect("a value is far shorter than what one nonce can seal");
         [&[VERSION], &nonce[..], &sealed].concat()
@@ -44,7 +55,7 @@ impl SealingKey {
         }
         let mut opened = rest.to_vec();
         let plain = self
-            .0
+            .key
             .open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::from(context.as_bytes()), &mut opened)
             .map_err(|_| UnsealError)?
             .len();
@@ -62,6 +73,16 @@ impl fmt::Debug for SealingKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tag_depends_on_the_key_the_context_and_the_message() {
+        let seal = SealingKey::new(&Secret::new([1; 32]));
+        let tag = seal.tag("button", b"approve");
+        assert_eq!(seal.tag("button", b"approve"), tag);
+        assert_ne!(seal.tag("other", b"approve"), tag);
+        assert_ne!(seal.tag("button", b"deny"), tag);
+        assert_ne!(SealingKey::new(&Secret::new([2; 32])).tag("button", b"approve"), tag);
+    }
 
     #[test]
     fn a_value_decrypts_only_with_the_same_key_and_context() {

@@ -1,4 +1,5 @@
-//! The messages of chats: text that stays text, and a link to the page where a person decides.
+//! The messages of chats: text that stays text, and a link to the page where a person decides. A private chat of Telegram has
+//! buttons that decide.
 
 #![allow(clippy::disallowed_methods, reason = "this is JSON that we write, not JSON that we relay")]
 
@@ -6,9 +7,9 @@ use attache_protocol::{Timestamp, wire::notification::NotificationService};
 use aws_lc_rs::hmac;
 use base64ct::{Base64, Encoding as _};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{notice::Notice, text::NotificationText};
+use super::{notice::Notice, telegram::MessageButtons, text::NotificationText};
 
 /// What Feishu says in its 200s, and Telegram.
 #[derive(Deserialize)]
@@ -34,19 +35,44 @@ pub(super) fn slack(notice: &Notice, t: &NotificationText, page: &str) -> Vec<u8
     json!({"text": fallback, "blocks": blocks, "unfurl_links": false}).to_string().into_bytes()
 }
 
-/// For `sendMessage` of the Bot API: text without markup, and a button with a link.
-pub(super) fn telegram(notice: &Notice, t: &NotificationText, page: &str, chat: i64) -> Vec<u8> {
+/// For `sendMessage` of the Bot API: text without markup, the buttons that decide, and one with a link.
+pub(super) fn telegram(
+    notice: &Notice,
+    t: &NotificationText,
+    page: &str,
+    chat: i64,
+    buttons: Option<&MessageButtons>,
+) -> Vec<u8> {
     let mut message = json!({
         "chat_id": chat,
         "text": format!("{}\n\n{page}", text(notice)),
         "link_preview_options": {"is_disabled": true},
     });
-    // Telegram refuses buttons that lead to plain HTTP.
-    if page.starts_with("https://") {
+    if has_telegram_button(page) {
         message["text"] = text(notice).into();
-        message["reply_markup"] = json!({"inline_keyboard": [[{"text": t.open, "url": page}]]});
+    }
+    if has_telegram_button(page) || buttons.is_some() {
+        message["reply_markup"] = telegram_keyboard(t, page, buttons);
     }
     message.to_string().into_bytes()
+}
+
+/// The buttons below a message, without those that decide once nothing is left to decide.
+pub(super) fn telegram_keyboard(t: &NotificationText, page: &str, buttons: Option<&MessageButtons>) -> Value {
+    let mut rows = Vec::new();
+    if let Some(MessageButtons { approve, deny }) = buttons {
+        let approve = approve.iter().map(|data| json!({"text": t.approve, "callback_data": data}));
+        rows.push(approve.chain([json!({"text": t.deny, "callback_data": deny})]).collect::<Vec<_>>());
+    }
+    if has_telegram_button(page) {
+        rows.push(vec![json!({"text": t.open, "url": page})]);
+    }
+    json!({"inline_keyboard": rows})
+}
+
+/// Telegram refuses buttons that lead to plain HTTP.
+fn has_telegram_button(page: &str) -> bool {
+    page.starts_with("https://")
 }
 
 /// For a custom bot: a card of plain text and a button with a link, signed if the bot has a secret.

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     DecisionTicket, NotificationRequest, chat,
     notice::Notice,
+    telegram,
     text::NotificationText,
     web_push::{MAX_PLAIN, ReceiverKeys},
 };
@@ -103,7 +104,7 @@ impl TargetAddress {
         hub.seal(&context(digest), &plain)
     }
 
-    fn unseal(hub: &Handle, target: &NotificationTargetRecord) -> Result<Self> {
+    pub(super) fn unseal(hub: &Handle, target: &NotificationTargetRecord) -> Result<Self> {
         let plain = hub.unseal(&context(&target.address), &target.sealed).map_err(|error| Error::internal(&error))?;
         serde_json::from_slice(plain.expose()).map_err(|error| Error::internal(&error))
     }
@@ -131,7 +132,10 @@ pub(super) fn request(
             (push_headers(hub, endpoint, notice)?, keys.encrypt(hub.env(), &payload)?)
         }
         TargetAddress::Slack { .. } => (HeaderMap::new(), chat::slack(notice, t, &page)),
-        TargetAddress::Telegram { chat_id, .. } => (HeaderMap::new(), chat::telegram(notice, t, &page, *chat_id)),
+        TargetAddress::Telegram { chat_id, .. } => {
+            let buttons = telegram::buttons(hub, target, notice, *chat_id);
+            (HeaderMap::new(), chat::telegram(notice, t, &page, *chat_id, buttons.as_ref()))
+        }
         TargetAddress::Feishu { secret, .. } => {
             (HeaderMap::new(), chat::feishu(notice, t, &page, secret.as_deref(), hub.env().wall()))
         }

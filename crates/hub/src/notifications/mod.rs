@@ -7,6 +7,7 @@
 mod chat;
 mod message;
 mod notice;
+mod telegram;
 mod text;
 mod ticket;
 mod web_push;
@@ -29,9 +30,14 @@ use attache_store::{
 use axum::http::{HeaderMap, StatusCode};
 use tokio::time::sleep;
 
-use self::notice::Notice;
-pub(crate) use self::notice::discloses_all;
-pub(crate) use self::{message::TargetAddress, ticket::DecisionTicket, web_push::VapidKey};
+pub(crate) use self::{
+    message::TargetAddress,
+    notice::discloses_all,
+    telegram::{BotProblems, ButtonOutcome, DecisionButton, problem},
+    ticket::DecisionTicket,
+    web_push::VapidKey,
+};
+use self::{notice::Notice, telegram::BotPollers};
 use crate::{
     Error, Handle, Principal, Result,
     bus::Topic,
@@ -57,6 +63,7 @@ pub(crate) struct NotificationRequest {
     pub(crate) body: Vec<u8>,
 }
 
+const TARGET: &str = "notification target";
 /// Rows that come together are read together.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How far back the log is read after a start.
@@ -67,28 +74,33 @@ const MAX_AGE: Duration = Duration::from_secs(3600);
 /// Runs until the hub drains.
 pub(crate) async fn run(hub: Handle) {
     let mut changes = hub.bus().watch(Topic::Tenant(hub.tenant()));
-    let mut after = None;
+    let (mut after, mut bots) = (None, BotPollers::default());
     loop {
-        if let Err(error) = read_log(&hub, &mut after).await {
+        if let Err(error) = look(&hub, &mut after, &mut bots).await {
             tracing::warn!(%error, "can't make notifications");
         }
         tokio::select! {
-            () = hub.drained() => return,
+            () = hub.drained() => break,
             () = changes.moved() => {}
             () = sleep(hub.options().outbox.look_every) => {}
         }
         tokio::select! {
-            () = hub.drained() => return,
+            () = hub.drained() => break,
             () = sleep(PAUSE) => {}
         }
     }
+    bots.finish().await;
+}
+
+async fn look(hub: &Handle, after: &mut Option<i64>, bots: &mut BotPollers) -> Result<()> {
+    let targets = hub.store().notification_targets(hub.tenant()).await.map_err(about(TARGET))?;
+    bots.keep(hub, &targets);
+    read_log(hub, after, targets).await
 }
 
 /// Makes the deliveries for all new rows. `after` is the last row that was read; nothing is read while nobody has a target.
-async fn read_log(hub: &Handle, after: &mut Option<i64>) -> Result<()> {
-    const WHAT: &str = "notification target";
+async fn read_log(hub: &Handle, after: &mut Option<i64>, mut targets: Vec<NotificationTargetRecord>) -> Result<()> {
     let tenant = hub.tenant();
-    let mut targets = hub.store().notification_targets(tenant).await.map_err(about(WHAT))?;
     if targets.is_empty() {
         *after = None;
         return Ok(());
@@ -106,7 +118,7 @@ async fn read_log(hub: &Handle, after: &mut Option<i64>) -> Result<()> {
         let Some(last) = page.rows.last().map(|row| row.seq) else { break };
         for row in &page.rows {
             if row.kind == EventKind::NotificationTargetAdded || row.kind == EventKind::NotificationTargetChanged {
-                targets = hub.store().notification_targets(tenant).await.map_err(about(WHAT))?;
+                targets = hub.store().notification_targets(tenant).await.map_err(about(TARGET))?;
             }
             let Some((run, occasion)) = Occasion::of(row) else { continue };
             if hub.now().since(row.at) > MAX_AGE {
