@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -49,8 +49,10 @@ impl HostDevice {
     pub fn on_hub(program: &HostProgram, args: &[&str]) -> Option<Self> {
         let programs = program.found()?;
         let model = TestModel::start();
-        // Not in the system's temporary folder: Codex's sandbox refuses to work there.
-        let mut home = TestHome::within(env!("CARGO_TARGET_TMPDIR").as_ref(), program.kind);
+        // Not in the system's temporary folder, wherever this was built: Codex's sandbox refuses to work there.
+        let below = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let is_temporary = below.starts_with(std::env::temp_dir());
+        let mut home = TestHome::within(if is_temporary { "/var/tmp".as_ref() } else { below }, program.kind);
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::env::join_paths(std::iter::once(programs).chain(std::env::split_paths(&path))).unwrap();
         home.set("PATH", path.to_str().unwrap());
