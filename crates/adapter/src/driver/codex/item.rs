@@ -3,7 +3,7 @@
 use attache_protocol::Json;
 use serde::{Deserialize, Serialize};
 
-use super::{approval::CodexFileChange, message::CodexItem};
+use super::message::{CodexFileChange, CodexItem};
 use crate::host::turn::{ToolCall, ToolStatus};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
