@@ -177,7 +177,7 @@ async fn create(owner: &HubClient, agent: &str, text: &str) -> BenchResult<Run> 
 async fn asked(owner: &HubClient, run: RunId) -> BenchResult<String> {
     for _ in 0..5_000 {
         if let Some(waits) = owner.run(run).await?.waits_for {
-            return Ok(waits.id.to_string());
+            return Ok(waits.id);
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }

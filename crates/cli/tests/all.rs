@@ -9,7 +9,7 @@ mod harness;
 
 /// A browser for tests, shared with those of the console.
 #[path = "../../console/tests/all/webdriver.rs"]
-#[allow(dead_code, reason = "not every suite uses every part")]
+#[allow(dead_code, clippy::print_stdout, reason = "not every suite uses every part; it says why a test is skipped")]
 mod webdriver;
 
 /// The keys of a browser's push subscription, shared with the tests of the hub.

@@ -74,7 +74,7 @@ fn retention_bounds_growth() {
     let _hub = home.hub(&[]);
     // Retention runs soon after a start.
     until("everything to be removed", || (count(&database, "task_runs") == 0).then_some(()));
-    until("the files to be removed", || (home.artifact_files().len() == 0).then_some(()));
+    until("the files to be removed", || home.artifact_files().is_empty().then_some(()));
     for table in [
         "chunks",
         "agent_runs",

@@ -89,7 +89,8 @@ impl McpService {
     {
         let (lines, pipes) = lines::between(input, output);
         let served = async {
-            let running = self.connect().serve(pipes).await.map_err(|error| McpServeError(error.to_string()))?;
+            let running =
+                Box::pin(self.connect().serve(pipes)).await.map_err(|error| McpServeError(error.to_string()))?;
             running.waiting().await.map_err(|error| McpServeError(error.to_string()))?;
             Ok(())
         };

@@ -36,6 +36,10 @@ const ALWAYS: &[(&str, &str)] = &[
     ("core.alternateRefsCommand", "false"),
     ("core.pager", "cat"),
     ("protocol.ext.allow", "never"),
+    // Both follow what the repository says to files elsewhere: a recorded conflict names any path, and a link among the commit
+    // graphs leads anywhere.
+    ("rerere.enabled", "false"),
+    ("maintenance.auto", "false"),
     // A folder that looks like a bare repository would bring its own configuration.
     ("safe.bareRepository", "explicit"),
     // In a folder mounted from another machine, inodes, owners and ctimes differ from git's index. Without these

@@ -89,6 +89,9 @@ fn what_was_acknowledged_happens_once_whatever_dies() {
     let mut devices: Vec<_> = (0..DEVICES).map(|number| Device::start(&cluster, &format!("agent-{number}"))).collect();
     devices.push(Device::start(&cluster, CAPPED));
     let asking = Device::start_asking(&cluster);
+    if asking.is_none() {
+        println!("skipped: approvals, because python3 is not installed");
+    }
     let quota = serde_json::json!({ "agent": CAPPED, "calls": QUOTA });
     cluster.nodes[0].call("PUT", "/api/v1/quotas", Some(&quota)).expect(200);
     let (caller, receiver) = (cluster.through_proxy(), CallbackReceiver::start(&[]));

@@ -49,7 +49,6 @@ impl Device {
         let home = TestHome::new();
         let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/python-asking-adapter/adapter.py");
         if !std::process::Command::new("python3").arg("--version").output().is_ok_and(|found| found.status.success()) {
-            println!("skipped: approvals, because python3 is not installed");
             return None;
         }
         let adapter = TestProcess::spawn("python", home.program("python3").args([example, "0"]), &home.logs());

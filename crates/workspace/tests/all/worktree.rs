@@ -461,6 +461,7 @@ fn what_git_does_not_look_at_is_neither_removed_nor_overlooked() {
         git(&files.join(dir), &["init", "--quiet"]);
         git(&files.join(dir), &["commit", "--quiet", "--allow-empty", "-m", "work"]);
     };
+    #[allow(clippy::type_complexity, reason = "a table of what is left behind")]
     let leave: [(&dyn Fn(&RunWorktree), &str); 6] = [
         (&|left| inside(left.files().join("lib/inner"), "new.txt"), "lib/inner/"),
         (&|left| init(&left.files(), "lib/inner"), "lib/inner/"),
@@ -508,7 +509,7 @@ fn what_a_run_leaves_beside_its_attachments_is_kept() {
         // Not an ignored file, so it is saved.
         fs::remove_file(hidden.cwd().join(".attache/.gitignore")).unwrap();
         let saved = Path::new(folder).join(".attache/notes.txt").display().to_string();
-        assert_eq!(hidden.discard_if_untouched().unwrap().unwrap().changed, [saved.clone()]);
+        assert_eq!(hidden.discard_if_untouched().unwrap().unwrap().changed, std::slice::from_ref(&saved));
         assert_eq!(fixture.folder.prune(NOW.plus(KEPT_FOR + Duration::from_secs(1))), [hidden.branch()]);
         assert_eq!(git(&fixture.repo, &["show", &format!("{}:{saved}", hidden.branch())]), "work");
         git(&fixture.repo, &["branch", "--quiet", "-D", &hidden.branch()]);

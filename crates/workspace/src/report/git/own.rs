@@ -39,6 +39,10 @@ pub(super) fn nearest(dir: &Path) -> Result<Option<FoundRepository>, Error> {
     for top in dir.ancestors() {
         let place = top.join(".git");
         let Ok(found) = fs::metadata(&place) else { continue };
+        if !found.is_dir() && !found.is_file() {
+            // Git passes over pipes and the like.
+            continue;
+        }
         let git_dir = match found.is_dir() {
             true => canonical(&place)?,
             false => match named_by(&place)? {
@@ -72,7 +76,12 @@ pub(super) fn check(top: &Path, git_dir: &Path) -> Result<(), Error> {
         }
         (false, false) => {
             let is_linked = found.is_file() && git_dir.parent() == Some(&common.join("worktrees"));
-            is_linked && leads_to(&place, git_dir)? && names_git_file(git_dir, &place)?
+            is_linked
+                && leads_to(&place, git_dir)?
+                && names_git_file(git_dir, &place)?
+                // Git takes the linked tree's own settings and, with them, the common ones at their word.
+                && worktrees(git_dir)?.iter().all(is_named)
+                && (!has_settings_per_worktree(&common)? || worktrees_in(&common.join("config"))?.is_empty())
         }
     };
     if !is_own {
@@ -98,7 +107,9 @@ pub(super) fn check_for_work(dir: &Path) -> Result<(), Error> {
         check_references(folder.join("refs"))?;
     }
     // A link in place of a single object leads nowhere: git compares its content with its name.
-    ["objects", "objects/info", "objects/pack"].iter().try_for_each(|name| check_links(&common.join(name), &[]))
+    ["objects", "objects/info", "objects/info/commit-graphs", "objects/pack"]
+        .iter()
+        .try_for_each(|name| check_links(&common.join(name), &[]))
 }
 
 /// Nothing in a folder may be a link, but what has one of these names.
@@ -144,7 +155,8 @@ fn is_repository(git_dir: &Path) -> Result<bool, Error> {
         return Ok(false);
     }
     let common = private::common_dir(git_dir)?;
-    Ok(["objects", "refs"].iter().all(|name| common.join(name).is_dir()))
+    // Git asks only whether they can be entered or executed, so a file will do.
+    Ok(["objects", "refs"].iter().all(|name| common.join(name).exists()))
 }
 
 fn is_head(head: &Path) -> bool {
@@ -154,7 +166,10 @@ fn is_head(head: &Path) -> bool {
     let mut start = Vec::new();
     let read = small_file::open(head, u64::MAX).and_then(|file| file.take(MAX_HEAD).read_to_end(&mut start));
     let is_id = start.len() >= 40 && start[..40].iter().all(u8::is_ascii_hexdigit);
-    let is_branch = start.strip_prefix(b"ref:").is_some_and(|name| name.trim_ascii_start().starts_with(b"refs/"));
+    let is_branch = start.strip_prefix(b"ref:").is_some_and(|name| {
+        let spaces = name.iter().take_while(|byte| b" \t\n\r".contains(byte)).count();
+        name[spaces..].starts_with(b"refs/")
+    });
     read.is_ok() && (is_id || is_branch)
 }
 
@@ -193,24 +208,35 @@ fn names_git_file(git_dir: &Path, place: &Path) -> Result<bool, Error> {
 /// Where a repository says that its files are. Git takes that from these two files alone, and the last one counts, but who
 /// means well names the same folder everywhere.
 fn worktrees(git_dir: &Path) -> Result<Vec<PathBuf>, Error> {
-    let mut named = Vec::new();
-    for file in ["config", "config.worktree"].map(|name| git_dir.join(name)) {
-        let text = match small_file::read_bytes(&file, MAX_SETTINGS) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            read => read.map_err(|_| Error::NotPlain(file))?,
-        };
-        let mut ask = command(Path::new("/"), GitConfigScope::Repository);
-        ask.env("GIT_DIR", "/nonexistent").args(["config", "--no-includes", "-z", "--file", "-"]);
-        let said = output("config", ask.args(["--get-all", "core.worktree"]), Some(&text))?;
-        match said.status.code() {
-            Some(0) => {}
-            Some(1) => continue,
-            _ => return Err(Error::Failed("config".to_owned())),
-        }
-        let values = said.stdout.strip_suffix(&[0]).unwrap_or(&said.stdout);
-        named.extend(values.split(|&byte| byte == 0).map(|value| path(value.to_vec())));
+    let [common, own] = ["config", "config.worktree"].map(|name| worktrees_in(&git_dir.join(name)));
+    Ok([common?, own?].concat())
+}
+
+fn worktrees_in(file: &Path) -> Result<Vec<PathBuf>, Error> {
+    Ok(values(file, "core.worktree")?.into_iter().map(path).collect())
+}
+
+/// Whether `config.worktree` counts.
+fn has_settings_per_worktree(common: &Path) -> Result<bool, Error> {
+    Ok(!values(&common.join("config"), "extensions.worktreeConfig")?.is_empty())
+}
+
+/// The values of a setting in one file, without those that it includes.
+fn values(file: &Path, key: &str) -> Result<Vec<Vec<u8>>, Error> {
+    let text = match small_file::read_bytes(file, MAX_SETTINGS) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        read => read.map_err(|_| Error::NotPlain(file.to_owned()))?,
+    };
+    let mut ask = command(Path::new("/"), GitConfigScope::Repository);
+    ask.env("GIT_DIR", "/nonexistent").args(["config", "--no-includes", "-z", "--file", "-"]);
+    let said = output("config", ask.args(["--get-all", key]), Some(&text))?;
+    match said.status.code() {
+        Some(0) => {}
+        Some(1) => return Ok(Vec::new()),
+        _ => return Err(Error::Failed("config".to_owned())),
     }
-    Ok(named)
+    let values = said.stdout.strip_suffix(&[0]).unwrap_or(&said.stdout);
+    Ok(values.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect())
 }
 
 /// As git takes the line of a file that only says where something is.

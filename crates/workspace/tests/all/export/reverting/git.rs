@@ -189,6 +189,7 @@ fn a_repository_that_leads_elsewhere_is_not_used() {
     git(&prod, &["commit", "--quiet", "--allow-empty", "-m", "first"]);
     let secret = prod.join(".git");
     let link = |target: &Path, name: &Path| std::os::unix::fs::symlink(target, name).unwrap();
+    #[allow(clippy::type_complexity, reason = "a table of what is planted")]
     let plant: [(&str, &dyn Fn(&Path)); 9] = [
         ("worktree", &|_| drop(git(&lent, &["config", "core.worktree", "../../../private"]))),
         ("worktree with a comment", &|git_dir| {
