@@ -184,6 +184,10 @@ async fn get_updates(shared: &Arc<FakeBotState>, request: &Value) -> Result<Valu
     let mut moved = shared.moved.subscribe();
     let some = moved.wait_for(|_| !shared.updates.lock().unwrap().is_empty());
     let _ = timeout(Duration::from_millis(200), some).await;
+    // Whoever is waiting when it begins to fail gets nothing either.
+    if let Some(failure) = *shared.failure.lock().unwrap() {
+        return Err(failure);
+    }
     Ok(json!(*shared.updates.lock().unwrap()))
 }
 
