@@ -58,7 +58,7 @@ impl DriverUnderTest {
             }
             "codex" => {
                 begun["title"] = json!(path);
-                begun["input"] = json!({"paths": [path]});
+                begun["input"] = json!({"paths": [path], "diff": format!("--- {path}\n+++ {path}\n{}", file.diff)});
                 ended = begun.clone();
                 ended["status"] = json!("completed");
             }
