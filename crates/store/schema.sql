@@ -501,3 +501,20 @@ CREATE TABLE shared_values (
 CREATE UNIQUE INDEX shared_values_name on shared_values (kind, name);
 CREATE INDEX shared_values_holder on shared_values (kind, tenant, holder, no);
 CREATE INDEX shared_values_expires on shared_values (expires);
+CREATE TABLE worktree_decisions (
+    no integer primary key,
+    run blob not null,
+    tenant blob not null,
+    agent blob not null,
+    number integer not null,
+    action text not null,
+    message text,
+    actor text not null,
+    decided integer not null,
+    expires integer not null,
+    -- JSON, and when it arrived.
+    outcome text,
+    settled integer
+);
+CREATE UNIQUE INDEX worktree_decisions_run on worktree_decisions (run);
+CREATE INDEX worktree_decisions_pending on worktree_decisions (agent, no) where settled is null;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use attache_a2a_wire::Fault;
 use attache_hub::{
-    Handle, Principal,
+    Handle, Principal, PrincipalKind,
     control::{AgentEndpoint, CallHeaders},
     surface,
 };
@@ -14,7 +14,7 @@ use crate::{
     ServerContext,
     card::AgentCards,
     error::{Error, Result},
-    view::EVENTS,
+    view::{EVENTS, TaskReader},
 };
 
 /// A protocol version.
@@ -93,6 +93,12 @@ fn query(query: &str, name: &str) -> Option<String> {
 // === impl AgentRequest ===
 
 impl AgentRequest {
+    /// Who reads the tasks that it returns.
+    pub(crate) fn reader(&self) -> TaskReader {
+        let is_anonymous = matches!(self.by().who, PrincipalKind::Anonymous { .. });
+        TaskReader { origin: self.origin.clone(), is_anonymous }
+    }
+
     /// Resolves the caller and the agent: the one in the path, or the hub's default agent.
     pub(crate) async fn new(
         site: &ServerContext,

@@ -15,7 +15,7 @@ use attache_hub::{
 use axum::http::{HeaderMap, HeaderValue, header};
 use futures_util::future::BoxFuture;
 
-use crate::view::TaskView;
+use crate::view::{TaskReader, TaskView};
 
 #[derive(Debug)]
 pub(crate) struct A2aPushRenderer;
@@ -62,12 +62,14 @@ async fn updates(update: &PushUpdate<'_>) -> Result<Vec<StreamResponse>> {
 async fn view(update: &PushUpdate<'_>) -> Result<(TaskView, Vec<StreamResponse>)> {
     let (run, mut outline) = (update.run().await?, update.outline().await?);
     let newest = outline.events.pop_if(|event| event.seq == update.seq);
-    let mut view = TaskView::of_outline(&run, &outline, Arc::from(update.hub().origin()));
+    // Callers without a credential have no configs.
+    let reader = TaskReader { origin: Arc::from(update.hub().origin()), is_anonymous: false };
+    let mut view = TaskView::of_outline(&run, &outline, reader.clone());
     let updates = match newest {
         Some(event) => view.take(&event),
         // The event is gone, so the current run is shown.
         None => {
-            view = TaskView::now(&run, &outline, Arc::from(update.hub().origin()));
+            view = TaskView::now(&run, &outline, reader);
             Vec::new()
         }
     };

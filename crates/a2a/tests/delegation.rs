@@ -91,7 +91,7 @@ impl CollaboratorFixture {
         })
         .part();
         let output = Json::of(&json!({"error": "no", "code": code, "message": {"parts": [part]}}));
-        let request = FailRequest { epoch: Some(claimed.epoch), output, usage: None };
+        let request = FailRequest { epoch: Some(claimed.epoch), output, usage: None, inputs_taken: None };
         self.world.hub.fail(&self.device, claimed.task_run_id, request).await.unwrap();
     }
 }
@@ -214,7 +214,8 @@ async fn a_delegation_is_one_task_over_every_binding() {
             full_output: None,
         });
         let output = json!({"text": "it is green", "artifacts": [{"name": "awcp", "parts": [done.part()]}]});
-        let complete = CompleteRequest { epoch: Some(claimed.epoch), output: Json::of(&output), usage: None };
+        let complete =
+            CompleteRequest { epoch: Some(claimed.epoch), output: Json::of(&output), usage: None, inputs_taken: None };
         lent.world.hub.complete(&lent.device, claimed.task_run_id, complete).await.unwrap();
         going.await.unwrap();
         let task = client.until(&task.id, TaskState::TaskStateCompleted).await;
@@ -346,7 +347,12 @@ async fn the_secrets_of_start_reach_the_runtime_and_nothing_else() {
         awcp::SshCredential::PrivateKey { private_key: Secret::new(REDACTED.to_owned()) }
     );
 
-    let done = CompleteRequest { epoch: Some(claimed.epoch), output: Json::of(&json!({"text": "ok"})), usage: None };
+    let done = CompleteRequest {
+        epoch: Some(claimed.epoch),
+        output: Json::of(&json!({"text": "ok"})),
+        usage: None,
+        inputs_taken: None,
+    };
     hub.complete(&lent.device, run, done).await.unwrap();
     going.await.unwrap();
     shown.push(client.once(TestOperation::get(&task.id)).await.unwrap().get().to_owned());

@@ -136,7 +136,8 @@ impl ScriptedA2aAgent {
             ScriptStep::Fail(error) => return Err(AgentFailure::new(error)),
             ScriptStep::Reject(error) => return Err(AgentFailure::new(error).code(FailureCode::Rejected)),
             ScriptStep::Output(output) => {
-                let request = CompleteRequest { epoch: Some(work.claim().epoch), output, usage: None };
+                let request =
+                    CompleteRequest { epoch: Some(work.claim().epoch), output, usage: None, inputs_taken: None };
                 work.hub().complete(work.principal(), work.claim().task_run_id, request).await?;
                 return Ok(Some(AgentOutput::text("")));
             }

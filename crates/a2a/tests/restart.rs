@@ -110,7 +110,9 @@ impl DeviceWorker {
     async fn finish(&self, hub: &Handle, text: &str) {
         let by = self.principal(hub).await;
         let output = Json::from_text(format!(r#"{{"text":{}}}"#, Json::of(text).get())).unwrap();
-        hub.complete(&by, self.run, CompleteRequest { epoch: Some(1), output, usage: None }).await.unwrap();
+        hub.complete(&by, self.run, CompleteRequest { epoch: Some(1), output, usage: None, inputs_taken: None })
+            .await
+            .unwrap();
     }
 
     async fn principal(&self, hub: &Handle) -> Principal {

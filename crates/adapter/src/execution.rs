@@ -190,6 +190,7 @@ impl Execution {
     /// Runs the driver until it ends, the deadline passes, or it is cancelled or shut down. The outcome isn't recorded yet.
     pub(crate) async fn drive(&self, driver: Arc<dyn Driver>, job: DriverRun, env: Env) -> TaskReply {
         let deadline = job.task.deadline.map(|at| at.since(env.now()));
+        let takes_input = driver.accepts_unsolicited();
         let reply = match deadline {
             Some(Duration::ZERO) => {
                 self.stop(StopReason::Deadline);
@@ -197,7 +198,10 @@ impl Execution {
             }
             _ => self.watch(driver, job, deadline).await,
         };
-        let reply = self.attribute_stop(reply);
+        let mut reply = self.attribute_stop(reply);
+        if takes_input {
+            reply.inputs_taken = self.questions.taken();
+        }
         let code = reply.error.as_ref().map_or("", |error| error.code.as_str());
         tracing::info!(run.id = %self.id, success = reply.success, code, "run ended");
         reply
@@ -230,7 +234,7 @@ impl Execution {
     }
 
     /// A run that failed after being stopped failed because it was stopped. Usage is reported however it ended.
-    fn attribute_stop(&self, mut reply: TaskReply) -> TaskReply {
+    pub(crate) fn attribute_stop(&self, mut reply: TaskReply) -> TaskReply {
         if reply.usage.is_none() {
             reply.usage = self.usage.lock().unwrap_or_else(PoisonError::into_inner).clone();
         }

@@ -27,6 +27,7 @@ mod service;
 mod slot;
 mod spool;
 mod surface;
+mod working_folder;
 mod worktree;
 
 pub use driver::{Driver, DriverRun};
@@ -36,7 +37,7 @@ pub use host::{
     AllowedHostName, HostFolder, HostMemory, HostNeeds, HostSetup, KeptSession, SandboxLimit, SessionChoice,
 };
 pub use options::{AdapterWalls, HiddenFolder, Options, OtherFolders};
-pub use question::Asker;
+pub use question::{QuestionHandle, UnsolicitedInput};
 pub use repository::GuardedRepository;
 pub use resources::MemorySize;
 pub use service::{Adapter, BindError, try_start};

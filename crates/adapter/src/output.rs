@@ -47,7 +47,7 @@ pub(crate) struct TextGate {
 
 /// The part of a chunk that passed a gate.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum PassedText<'a> {
+pub(crate) enum GatedText<'a> {
     All(&'a str),
     /// The gate closed within this chunk: this is the last text that passes.
     Last(&'a str),
@@ -186,16 +186,16 @@ impl TextGate {
         Self { left: limit, passed: 0, total: 0 }
     }
 
-    pub(crate) fn pass<'a>(&mut self, text: &'a str) -> PassedText<'a> {
+    pub(crate) fn pass<'a>(&mut self, text: &'a str) -> GatedText<'a> {
         // After a gap, no later text may pass.
         let is_open = self.passed == self.total;
         self.total += text.len();
         if !is_open {
-            return PassedText::Nothing;
+            return GatedText::Nothing;
         }
         let end = self.left.end_in(text);
         self.passed += end;
-        if end == text.len() { PassedText::All(text) } else { PassedText::Last(&text[..end]) }
+        if end == text.len() { GatedText::All(text) } else { GatedText::Last(&text[..end]) }
     }
 }
 
@@ -232,9 +232,9 @@ impl TextHead {
     }
 
     /// Keeps and returns the part that passes.
-    pub(crate) fn push<'a>(&mut self, text: &'a str) -> PassedText<'a> {
+    pub(crate) fn push<'a>(&mut self, text: &'a str) -> GatedText<'a> {
         let pass = self.gate.pass(text);
-        if let PassedText::All(text) | PassedText::Last(text) = pass {
+        if let GatedText::All(text) | GatedText::Last(text) = pass {
             self.kept.push_str(text);
         }
         pass
@@ -338,10 +338,10 @@ mod tests {
     #[test]
     fn a_head_keeps_the_start_and_counts_the_rest() {
         let mut whole = head(5, 100);
-        assert_eq!([whole.push("ab€"), whole.push("")], [PassedText::All("ab€"), PassedText::All("")]);
+        assert_eq!([whole.push("ab€"), whole.push("")], [GatedText::All("ab€"), GatedText::All("")]);
         assert_eq!((whole.is_cut(), whole.total(), whole.into_kept()), (false, 5, "ab€".to_owned()));
         let mut cut = head(4, 100);
-        assert_eq!([cut.push("ab€"), cut.push("c")], [PassedText::Last("ab"), PassedText::Nothing]);
+        assert_eq!([cut.push("ab€"), cut.push("c")], [GatedText::Last("ab"), GatedText::Nothing]);
         assert_eq!((cut.is_cut(), cut.total(), cut.into_kept()), (true, 6, "ab".to_owned()));
     }
 
@@ -352,7 +352,7 @@ mod tests {
             assert_eq!(encoded_len(character), encoded, "{character:?}");
         }
         let mut cut = head(100, 13);
-        assert_eq!(cut.push("\0\0a\0"), PassedText::Last("\0\0a"));
+        assert_eq!(cut.push("\0\0a\0"), GatedText::Last("\0\0a"));
     }
 
     #[test]

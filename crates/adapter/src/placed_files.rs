@@ -77,7 +77,7 @@ impl PlacedFiles {
     }
 
     /// Keeps the shared folder there while a run is inside walls, which hide what comes with other runs. `None` if the
-    /// run has a folder already, or if nobody can make one.
+    /// run has a folder already, or if none can be created.
     pub(crate) fn reserve(job: &DriverRun) -> Option<Self> {
         // A delegated folder is used by one run only, and what is made in it is made at its owner's.
         if job.task.task_type == awcp::TASK_TYPE {

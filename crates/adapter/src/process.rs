@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     AdapterWalls, DriverRun, EventSink, SandboxLimit, artifacts,
     host::{git, inside},
-    output::{ChunkBoundary, PassedText, TextGate, TextHead, TextLimit, TextTail, pump, pump_bytes},
+    output::{ChunkBoundary, GatedText, TextGate, TextHead, TextLimit, TextTail, pump, pump_bytes},
     placed_files::PlacedFiles,
     repository::GuardedRepository,
     resources,
@@ -269,8 +269,8 @@ async fn supervise(
                 answer_end.push(piece);
                 // The chunks are the answer, so anything not kept isn't streamed either.
                 match answer.push(piece) {
-                    PassedText::All(text) => events.chunk(text),
-                    PassedText::Last(text) => {
+                    GatedText::All(text) => events.chunk(text),
+                    GatedText::Last(text) => {
                         if !text.is_empty() {
                             events.chunk(text);
                         }
@@ -279,7 +279,7 @@ async fn supervise(
                             "the output is too long to show here; it is handed over as a file if the task completes",
                         );
                     }
-                    PassedText::Nothing => {}
+                    GatedText::Nothing => {}
                 }
             };
             content = pump_bytes(stdout, closed(), ChunkBoundary::Anywhere, |bytes| spool.push(bytes), take).await;
@@ -290,14 +290,14 @@ async fn supervise(
             let take = |piece: &str| {
                 errors.push(piece);
                 match streamed.pass(piece) {
-                    PassedText::All(text) => log(events, text),
-                    PassedText::Last(text) => {
+                    GatedText::All(text) => log(events, text),
+                    GatedText::Last(text) => {
                         if !text.is_empty() {
                             log(events, text);
                         }
                         events.log("warning", "the standard error is too long; the rest is not shown");
                     }
-                    PassedText::Nothing => {}
+                    GatedText::Nothing => {}
                 }
             };
             pump(stderr, closed(), ChunkBoundary::AtLineEnd, take).await;

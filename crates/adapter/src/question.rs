@@ -7,7 +7,7 @@ use std::{
 };
 
 use attache_protocol::{
-    Json,
+    InputId, Json,
     wire::adapter::{
         AdapterInputAnswer, AdapterInputRequest, AdapterPermissionDecision, AdapterPermissionRequest, event,
     },
@@ -21,7 +21,15 @@ use crate::execution::Execution;
 
 /// Lets a driver ask questions. Cheap to clone. Dropping a pending question withdraws it.
 #[derive(Debug, Clone)]
-pub struct Asker(Arc<Execution>);
+pub struct QuestionHandle(Arc<Execution>);
+
+/// What the caller says without being asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnsolicitedInput {
+    /// The hub's id, for [`QuestionHandle::took`].
+    pub id: Option<InputId>,
+    pub parts: Json,
+}
 
 /// The questions of one run.
 #[derive(Debug, Default)]
@@ -39,7 +47,9 @@ struct QuestionsState {
     /// By question id. `order` lists the open ones, oldest first.
     inputs: BTreeMap<String, QuestionState<AdapterInputAnswer>>,
     order: VecDeque<String>,
-    unasked: VecDeque<Json>,
+    unasked: VecDeque<UnsolicitedInput>,
+    /// Which of it the agent got. `None` until some with an id arrives.
+    taken: Option<Vec<InputId>>,
 }
 
 #[derive(Debug)]
@@ -74,9 +84,9 @@ enum QuestionKey {
 /// How many unsolicited inputs may wait unread.
 const MAX_UNSOLICITED: usize = 64;
 
-// === impl Asker ===
+// === impl QuestionHandle ===
 
-impl Asker {
+impl QuestionHandle {
     pub(crate) const fn of(execution: Arc<Execution>) -> Self {
         Self(execution)
     }
@@ -119,16 +129,22 @@ impl Asker {
         waiting.wait(given).await
     }
 
-    /// The caller's next unsolicited input.
-    pub async fn next_unsolicited(&self) -> Json {
+    /// The caller's next unsolicited input. Say with [`Self::took`] when the agent has got it: otherwise, the caller is told
+    /// at the end of the run that it wasn't delivered.
+    pub async fn next_unsolicited(&self) -> UnsolicitedInput {
         let questions = self.0.questions();
         loop {
             let moved = questions.unasked.notified();
-            if let Some(parts) = questions.state().unasked.pop_front() {
-                return parts;
+            if let Some(input) = questions.state().unasked.pop_front() {
+                return input;
             }
             moved.await;
         }
+    }
+
+    /// The agent got this unsolicited input.
+    pub fn took(&self, input: Option<InputId>) {
+        self.0.questions().state().taken.get_or_insert_default().extend(input);
     }
 }
 
@@ -174,6 +190,11 @@ impl OpenQuestions {
         }
     }
 
+    /// Which unsolicited input the agent got. `None` if there was none with an id.
+    pub(crate) fn taken(&self) -> Option<Vec<InputId>> {
+        self.state().taken.clone()
+    }
+
     /// Whether an input question is open.
     pub(crate) fn is_open(&self) -> bool {
         !self.state().order.is_empty()
@@ -189,12 +210,18 @@ impl OpenQuestions {
         };
         if let Some(id) = id {
             state.order.retain(|open| *open != id);
+            if let Some(input) = given.input_id {
+                state.taken.get_or_insert_default().push(input);
+            }
             return state.inputs.get_mut(&id).map_or(AnswerReceipt::Unknown, |question| question.answer(given));
         }
         if state.unasked.len() >= MAX_UNSOLICITED {
             return AnswerReceipt::Full;
         }
-        state.unasked.push_back(given.parts);
+        if given.input_id.is_some() {
+            state.taken.get_or_insert_default();
+        }
+        state.unasked.push_back(UnsolicitedInput { id: given.input_id, parts: given.parts });
         self.unasked.notify_one();
         AnswerReceipt::Accepted
     }

@@ -8,16 +8,17 @@ use std::{
     collections::BTreeMap,
     ffi::OsStr,
     fs,
-    io::{self, Write as _},
+    io::{self, Read as _, Write as _},
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
     time::SystemTime,
 };
 
 use attache_os::{
     file_space::is_fuse,
     placeholder::{self, Placeholder},
-    small_file,
+    process_tree, program, small_file,
 };
 use attache_protocol::env::Env;
 
@@ -29,19 +30,27 @@ pub struct GuardedRepository {
     /// What the run can only read: the settings, which name programs, the hooks, which are programs, and the files that
     /// say where both are.
     pub fixed: Vec<PathBuf>,
+    /// How many repositories are left out: those below the folder that were made last, if there are too many.
+    pub left_out: usize,
     placeholders: Vec<Placeholder>,
+    /// The folders that the run can change.
+    roots: Vec<PathBuf>,
     /// Whether files are created, and repositories looked for below.
     is_local: bool,
     /// Lists the placeholders, for the next adapter to remove them if this process is killed.
     record: Option<ScratchFolder>,
 }
 
-/// How deep repositories are looked for, in how many folders, and how many are guarded. What is on a command line is
-/// limited, so their paths are too.
+/// How deep repositories are looked for, in how many folders, and how many paths are fixed. What is on a command line is
+/// limited, so their length is too.
 const MAX_DEPTH: usize = 6;
 const MAX_FOLDERS: usize = 2000;
-const MAX_REPOSITORIES: usize = 512;
+const MAX_FIXED: usize = 3072;
 const MAX_PATHS: usize = 256 * 1024;
+
+/// How many files of settings are looked at in one repository, and how many bytes of each.
+const MAX_INCLUDED: usize = 64;
+const MAX_SETTINGS: u64 = 1 << 20;
 
 /// Whether a search for repositories has seen every folder.
 enum SearchEnd {
@@ -94,6 +103,14 @@ impl GuardedRepository {
             true => {
                 let at = (job.scratch.as_path(), &job.env);
                 let mut guarded = Self::new([job.real_folder()?.as_path()], at.0, at.1)?;
+                if guarded.left_out > 0 {
+                    let message = format!(
+                        "{} git repositories below the folder aren't protected, because there are too many; remove those that \
+                         aren't needed",
+                        guarded.left_out
+                    );
+                    job.events.log("warning", message);
+                }
                 if let Some(worktree) = &job.worktree {
                     guarded.add_worktree(&worktree.admin, at)?;
                 }
@@ -111,86 +128,102 @@ impl GuardedRepository {
             // What is mounted from another machine takes time at each look. A delegator guards its repositories itself, and
             // reports what is tried.
             guarded.is_local = !is_fuse(folder);
+            guarded.roots.push(folder.to_owned());
             let git = folder.join(".git");
             check_link(&git)?;
             for name in ["config", WORKTREE_SETTINGS, COMMON_FOLDER, "hooks"] {
                 check_link(&git.join(name))?;
             }
             // First, so that nothing a run has made comes before it.
-            if git.symlink_metadata().is_ok_and(|found| found.is_dir()) {
-                guarded.add(&git, (scratch, env))?;
-            }
+            let is_folder = git.symlink_metadata().is_ok_and(|found| found.is_dir());
             // Bare.
-            if ["HEAD", "objects", "refs"].iter().all(|name| folder.join(name).exists()) {
-                guarded.add(folder, (scratch, env))?;
+            let is_bare = ["HEAD", "objects", "refs"].iter().all(|name| folder.join(name).exists());
+            let own: Vec<PathBuf> = [(is_folder, git), (is_bare, folder.to_owned())]
+                .into_iter()
+                .filter_map(|(is_one, git)| is_one.then_some(git))
+                .collect();
+            for git in &own {
+                check_link(&git.join("objects/info"))?;
+                OTHER_OBJECTS.iter().try_for_each(|name| check_link(&git.join("objects/info").join(name)))?;
+                guarded.add(git, (scratch, env))?;
             }
-            guarded.add_nested(folder, (scratch, env))?;
+            guarded.add_nested(folder, own, (scratch, env))?;
         }
         Ok(guarded)
     }
 
-    /// Breadth first: the folder's own repository comes before those below. If there are too many folders, also the oldest
-    /// first, because a run can make as many as it likes, but none that is older than what was there before it.
-    fn add_nested(&mut self, root: &Path, at: (&Path, &Env)) -> io::Result<()> {
-        match self.add_in_order(root, at, |_| None)? {
-            SearchEnd::Complete => Ok(()),
-            SearchEnd::TooManyFolders => self.add_in_order(root, at, created).map(drop),
+    /// Breadth first: the folder's own repository comes before those below. If there are too many folders or repositories, the
+    /// oldest first, because a run can make as many as it likes, but none that is older than what was there before it. The
+    /// others are left out: if the next run didn't start because of them, a run could stop all that come after it.
+    fn add_nested(&mut self, root: &Path, own: Vec<PathBuf>, at: (&Path, &Env)) -> io::Result<()> {
+        let mut found = own;
+        if let SearchEnd::TooManyFolders = self.find_in_order(root, &mut found, |_| None) {
+            self.find_in_order(root, &mut found, created);
         }
+        let modules: Vec<PathBuf> = found.iter().flat_map(|git| modules(&git.join("modules"), MAX_DEPTH)).collect();
+        self.add_oldest(found.into_iter().chain(modules).collect(), at)
     }
 
-    fn add_in_order(
+    fn add_oldest(&mut self, mut found: Vec<PathBuf>, at: (&Path, &Env)) -> io::Result<()> {
+        found.sort_by_cached_key(|git| (created(git), git.clone()));
+        found.dedup();
+        found.iter().try_for_each(|git| self.add(git, at))
+    }
+
+    fn find_in_order(
         &mut self,
         root: &Path,
-        at: (&Path, &Env),
+        found: &mut Vec<PathBuf>,
         rank: impl Fn(&Path) -> Option<SystemTime>,
-    ) -> io::Result<SearchEnd> {
+    ) -> SearchEnd {
         let mut folders = BTreeMap::from([((None, 0_usize), (root.to_owned(), 0))]);
-        let (mut read, mut found_so_far) = (0, 0);
+        let (mut read, mut seen) = (0, 0);
         while let Some((_, (folder, depth))) = folders.pop_first() {
             if read == MAX_FOLDERS {
-                return Ok(SearchEnd::TooManyFolders);
+                return SearchEnd::TooManyFolders;
             }
             read += 1;
             let git = folder.join(".git");
             match git.symlink_metadata() {
-                Ok(found) if found.is_dir() => self.add(&git, at)?,
+                // Git takes no other folder for a repository.
+                Ok(kind) if kind.is_dir() && git.join("HEAD").symlink_metadata().is_ok() => found.push(git),
                 // Of a linked working tree or a submodule: it says where the repository is.
-                Ok(found) if found.is_file() => {
-                    let target = named_repository(&git).filter(|target| target.starts_with(root));
-                    self.fix(git);
-                    if let Some(target) = target {
-                        self.add(&target, at)?;
-                    }
+                Ok(kind) if kind.is_file() => {
+                    found.extend(named_repository(&git).filter(|target| target.starts_with(root)));
+                    found.push(git);
                 }
-                Ok(found) if found.is_symlink() => {
-                    let target = git.canonicalize().ok().filter(|target| target.is_dir() && target.starts_with(root));
-                    if let Some(target) = target {
-                        self.add(&target, at)?;
-                    }
+                Ok(kind) if kind.is_symlink() => {
+                    found.extend(git.canonicalize().ok().filter(|target| target.is_dir() && target.starts_with(root)));
                 }
                 _ => {}
             }
             if depth < MAX_DEPTH && self.is_local {
                 for path in subfolders(&folder).filter(|path| !path.ends_with(".git")) {
-                    found_so_far += 1;
-                    folders.insert((rank(&path), found_so_far), (path, depth + 1));
+                    seen += 1;
+                    folders.insert((rank(&path), seen), (path, depth + 1));
                 }
             }
         }
-        Ok(SearchEnd::Complete)
+        SearchEnd::Complete
     }
 
-    /// Fails if there are more than can be kept from changing: those left out would be a way around the others.
+    fn is_full(&self) -> bool {
+        let length: usize = self.fixed.iter().map(|path| path.as_os_str().len()).sum();
+        self.fixed.len() >= MAX_FIXED || length >= MAX_PATHS
+    }
+
+    /// A repository without its submodules, or a file that says where one is.
     fn add(&mut self, git: &Path, at: (&Path, &Env)) -> io::Result<()> {
-        if self.fixed.iter().any(|folder| git.starts_with(folder)) {
+        if self.fixed.iter().any(|fixed| git.starts_with(fixed) || *fixed == git.join("hooks")) {
             return Ok(());
         }
-        let length: usize = self.fixed.iter().map(|path| path.as_os_str().len()).sum();
-        if self.fixed.len() >= MAX_REPOSITORIES * 6 || length >= MAX_PATHS {
-            return Err(io::Error::other(format!(
-                "{} exceeds the limit of git repositories below the task's folder; remove those that aren't needed",
-                git.display()
-            )));
+        if self.is_full() {
+            self.left_out += 1;
+            return Ok(());
+        }
+        if git.symlink_metadata().is_ok_and(|found| found.is_file()) {
+            self.fix(git.to_owned());
+            return Ok(());
         }
         for name in FOLDERS {
             let folder = git.join(name);
@@ -202,8 +235,26 @@ impl GuardedRepository {
         self.hold(git.join("config"), NO_SETTINGS, at)?;
         self.hold(git.join(WORKTREE_SETTINGS), NO_SETTINGS, at)?;
         self.hold(git.join(COMMON_FOLDER), HERE, at)?;
-        self.hold_objects(&git.join("objects"), at)?;
-        self.add_modules(&git.join("modules"), MAX_DEPTH, at)
+        self.hold_included(git, at)?;
+        self.hold_objects(&git.join("objects"), at)
+    }
+
+    /// The files that the settings include, whatever the condition.
+    fn hold_included(&mut self, git: &Path, at: (&Path, &Env)) -> io::Result<()> {
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let mut settings = vec![git.join("config"), git.join(WORKTREE_SETTINGS)];
+        let mut seen = 0;
+        while let Some(file) = settings.pop().filter(|_| seen < MAX_INCLUDED) {
+            seen += 1;
+            for included in included(&file, home.as_deref()) {
+                let is_inside = self.roots.iter().any(|root| included.starts_with(root));
+                if is_inside && !self.fixed.contains(&included) {
+                    self.hold(included.clone(), NO_SETTINGS, at)?;
+                    settings.push(included);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn hold_objects(&mut self, objects: &Path, at: (&Path, &Env)) -> io::Result<()> {
@@ -214,12 +265,13 @@ impl GuardedRepository {
         if self.is_local && info.symlink_metadata().is_err() {
             let _ = fs::create_dir(&info);
         }
-        check_link(&info)?;
-        for path in OTHER_OBJECTS.map(|name| info.join(name)) {
-            check_link(&path)?;
-            self.hold(path, NO_SETTINGS, at)?;
-        }
-        Ok(())
+        // Those of the folder's own repository were looked at before. A run can make links in one that it made itself.
+        let is_led_elsewhere = info.read_link().is_ok();
+        let lists = OTHER_OBJECTS
+            .map(|name| info.join(name))
+            .into_iter()
+            .filter(|list| !is_led_elsewhere && list.read_link().is_err());
+        lists.into_iter().try_for_each(|list| self.hold(list, NO_SETTINGS, at))
     }
 
     /// Git's own folder of a linked working tree.
@@ -227,19 +279,7 @@ impl GuardedRepository {
         self.fix(worktree.join(COMMON_FOLDER));
         self.fix(worktree.join("gitdir"));
         self.hold(worktree.join(WORKTREE_SETTINGS), NO_SETTINGS, at)?;
-        self.add_modules(&worktree.join("modules"), MAX_DEPTH, at)
-    }
-
-    /// Submodules, whose names can contain slashes.
-    fn add_modules(&mut self, modules: &Path, depth: usize, at: (&Path, &Env)) -> io::Result<()> {
-        for folder in subfolders(modules) {
-            if folder.join("HEAD").is_file() {
-                self.add(&folder, at)?;
-            } else if depth > 0 {
-                self.add_modules(&folder, depth - 1, at)?;
-            }
-        }
-        Ok(())
+        self.add_oldest(modules(&worktree.join("modules"), MAX_DEPTH), at)
     }
 
     /// A link could lead to anything, and would be followed.
@@ -273,6 +313,55 @@ impl GuardedRepository {
         self.fix(path);
         Ok(())
     }
+}
+
+/// Submodules, whose names can contain slashes, and theirs.
+fn modules(folder: &Path, depth: usize) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for folder in subfolders(folder) {
+        let is_one = folder.join("HEAD").symlink_metadata().is_ok();
+        if depth > 0 {
+            let below = if is_one { folder.join("modules") } else { folder.clone() };
+            found.extend(modules(&below, depth - 1));
+        }
+        if is_one {
+            found.push(folder);
+        }
+    }
+    found
+}
+
+/// The files that a file of settings includes, whatever the condition.
+fn included(file: &Path, home: Option<&Path>) -> Vec<PathBuf> {
+    let named = || -> Option<Vec<u8>> {
+        let text = small_file::read_bytes(file, MAX_SETTINGS).ok()?;
+        if !text.to_ascii_lowercase().windows(7).any(|word| word == b"include") {
+            return None;
+        }
+        let mut git = Command::new(program::find("git")?);
+        git.args(["config", "--no-includes", "--null", "--file", "-", "--get-regexp", r"^include(if\..*)?\.path$"]);
+        git.env_clear().env("PATH", program::SYSTEM_PATH).env("GIT_DIR", "/nonexistent").current_dir("/");
+        git.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = process_tree::start_blocking(&mut git).ok()?;
+        // Git reads all of it before it prints anything.
+        let written = child.stdin.take()?.write_all(&text);
+        let mut listed = Vec::new();
+        let read = child.stdout.take()?.read_to_end(&mut listed);
+        child.wait().ok()?;
+        (written.is_ok() && read.is_ok()).then_some(listed)
+    };
+    let listed = named().unwrap_or_default();
+    let values = listed.split(|byte| *byte == 0).filter_map(|entry| entry.splitn(2, |byte| *byte == b'\n').nth(1));
+    let place = |value: &[u8]| {
+        let value = Path::new(OsStr::from_bytes(value));
+        let path = match (value.strip_prefix("~"), home) {
+            (Ok(rest), Some(home)) => home.join(rest),
+            _ => file.parent()?.join(value),
+        };
+        // What isn't there yet could be made.
+        Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?))
+    };
+    values.filter_map(place).collect()
 }
 
 fn check_link(path: &Path) -> io::Result<()> {
@@ -319,6 +408,8 @@ fn subfolders(folder: &Path) -> impl Iterator<Item = PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
@@ -378,7 +469,7 @@ mod tests {
         }
         drop(guarded);
         assert!(lists.iter().all(|list| !list.exists()));
-        std::os::unix::fs::symlink("/etc/passwd", &lists[0]).unwrap();
+        symlink("/etc/passwd", &lists[0]).unwrap();
         let refused = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap_err().to_string();
         assert!(refused.contains("info/alternates is a link"), "{refused}");
     }
@@ -406,17 +497,54 @@ mod tests {
         assert!(guarded.fixed.contains(&root.join(".git/remotes")));
         drop(guarded);
         // Links lead nowhere, and too many are refused rather than left out.
-        std::os::unix::fs::symlink(root.join("modules"), root.join(".git/modules")).unwrap();
+        symlink(root.join("modules"), root.join(".git/modules")).unwrap();
         fs::create_dir_all(root.join("sub/store")).unwrap();
         fs::write(root.join("sub/store/config"), "").unwrap();
-        std::os::unix::fs::symlink("store", root.join("sub/.git")).unwrap();
+        symlink("store", root.join("sub/.git")).unwrap();
         let guarded = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
         assert!(guarded.fixed.contains(&root.join("sub/store/config")));
         drop(guarded);
+        // Otherwise no later run could start.
         make(1500);
-        fs::create_dir_all(root.join("more/.git")).unwrap();
-        let refused = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap_err().to_string();
-        assert!(refused.contains("exceeds the limit of git repositories"), "{refused}");
+        let guarded = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
+        for own in [".git/config", ".git/remotes", "config", "sub/store/config"] {
+            assert!(guarded.fixed.contains(&root.join(own)), "{own}");
+        }
+        assert!(guarded.left_out > 1000, "{}", guarded.left_out);
+    }
+
+    /// A run changes them, and git obeys them outside.
+    #[test]
+    fn what_the_settings_include_is_fixed() {
+        let (folder, scratch, env) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Env::seeded(1));
+        let root = folder.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join(".git/deep")).unwrap();
+        symlink("deep", root.join(".git/link")).unwrap();
+        let settings = "[include]\n\tpath = more\n\tpath = ../team.ini\n\tpath = /etc/passwd\n[IncludeIf \"onbranch:x\"]\n\tpath = link/later\n";
+        fs::write(root.join(".git/config"), settings).unwrap();
+        fs::write(root.join(".git/more"), "[include]\n\tpath = even-more\n").unwrap();
+        fs::write(root.join("team.ini"), "").unwrap();
+        let guarded = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
+        for name in [".git/more", ".git/even-more", ".git/deep/later", "team.ini"] {
+            assert!(guarded.fixed.contains(&root.join(name)) && root.join(name).is_file(), "{name} {guarded:?}");
+        }
+        assert!(!guarded.fixed.contains(&PathBuf::from("/etc/passwd")));
+        drop(guarded);
+        assert!(!root.join(".git/even-more").exists() && !root.join(".git/deep/later").exists());
+    }
+
+    /// Nor does a link in a repository that a run made keep the next one from starting.
+    #[test]
+    fn what_is_no_repository_does_not_count() {
+        let (folder, scratch, env) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Env::seeded(1));
+        let root = folder.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("empty/.git")).unwrap();
+        fs::create_dir_all(root.join("led/.git/objects/info")).unwrap();
+        fs::write(root.join("led/.git/HEAD"), "").unwrap();
+        symlink("/etc/passwd", root.join("led/.git/objects/info/alternates")).unwrap();
+        let guarded = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
+        assert!(guarded.fixed.contains(&root.join("led/.git/hooks")));
+        assert!(guarded.fixed.iter().all(|path| !path.starts_with(root.join("empty"))), "{guarded:?}");
     }
 
     /// Nor can it make so many folders that another repository isn't found.
@@ -427,6 +555,7 @@ mod tests {
         let git = root.join("team/sub/lib/.git");
         fs::create_dir_all(&git).unwrap();
         fs::write(git.join("config"), "").unwrap();
+        fs::write(git.join("HEAD"), "").unwrap();
         let before = created(&git).expect("this file system knows when a folder was made");
         let later = || {
             let probe = root.join("probe");
@@ -504,7 +633,7 @@ mod tests {
         let (folder, scratch, env) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Env::seeded(1));
         let root = folder.path().canonicalize().unwrap();
         fs::create_dir(root.join("real")).unwrap();
-        let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, root.join(name)).unwrap();
+        let link = |target: &str, name: &str| symlink(target, root.join(name)).unwrap();
         let refused = || GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap_err().to_string();
         link("real", ".git");
         let remedy = format!("put a file there instead: echo 'gitdir: {}/real' > .git", root.display());

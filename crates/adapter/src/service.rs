@@ -4,6 +4,7 @@ use std::{io, net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time
 
 use attache_protocol::{
     Code, Json, RunId, WorkspaceId,
+    env::Env,
     wire::{
         adapter::{HostInfo, RunTask, RunTools, TaskReply, WallsProof},
         host_session::HostSession,
@@ -13,14 +14,14 @@ use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    AdapterWalls, Asker, DriverRun, EventSink, Options, SandboxLimit,
+    AdapterWalls, Driver, DriverRun, EventSink, Options, QuestionHandle, SandboxLimit,
     error::AdapterRefusal,
     execution::{Execution, StopReason},
     guard::RequestGuard,
     listener::{AdapterConnection, AdapterListener},
     scratch,
     slot::{RunAdmission, RunSlots},
-    surface, worktree,
+    surface, working_folder, worktree,
 };
 
 /// How long open connections get to read their last events during shutdown.
@@ -132,6 +133,7 @@ pub async fn try_start(options: &Options) -> Result<(), String> {
         worktrees: None,
         for_owner: false,
         host_session: None,
+        parent_task_run_id: None,
         // Nothing listens there: this only tests whether the host accepts the tools.
         mcp: Some(RunTools { url: "http://127.0.0.1:9/mcp".to_owned(), token: "none".to_owned() }),
         deadline: None,
@@ -153,10 +155,33 @@ fn job(options: &Options, task: RunTask, execution: &Arc<Execution>) -> DriverRu
         walls: options.walls.clone().filter(|_| options.driver.runs_inside_walls()),
         env: options.env.clone(),
         events: EventSink::of(execution.clone()),
-        asker: Asker::of(execution.clone()),
+        question_handle: QuestionHandle::of(execution.clone()),
         stop: execution.stop_token(),
         task,
     }
+}
+
+/// Runs the driver where the run is to work, once it may.
+async fn execute(driver: Arc<dyn Driver>, mut job: DriverRun, execution: &Execution, env: Env) -> TaskReply {
+    let events = job.events.clone();
+    let source = match working_folder::hold_source(&job).await {
+        Ok(source) => source,
+        Err(refused) => return execution.attribute_stop(refused),
+    };
+    let worktree = match worktree::enter(&mut job).await {
+        Ok(worktree) => worktree,
+        Err(refused) => return refused,
+    };
+    let folder = working_folder::hold(&job).await;
+    drop(source);
+    let (reply, _folder) = match folder {
+        Ok(folder) => (execution.drive(driver, job, env).await, folder),
+        Err(refused) => (execution.attribute_stop(refused), None),
+    };
+    if let Some(worktree) = worktree {
+        worktree::leave(worktree, &reply, &events).await;
+    }
+    reply
 }
 
 // === impl AdapterService ===
@@ -248,7 +273,7 @@ impl AdapterService {
 
     fn start(&self, task: RunTask, execution: Arc<Execution>) -> impl Future<Output = ()> + use<> {
         let options = &self.options;
-        let mut job = job(options, task, &execution);
+        let job = job(options, task, &execution);
         let (driver, env) = (options.driver.clone(), options.env.clone());
         async move {
             if job.plans_first() && !driver.plans() {
@@ -268,23 +293,7 @@ impl AdapterService {
             }
             match tokio::fs::metadata(&job.cwd).await {
                 Ok(metadata) if metadata.is_dir() => {
-                    let worktree = match worktree::enter(&mut job).await {
-                        Ok(worktree) => worktree,
-                        Err(refused) => return execution.finish(refused),
-                    };
-                    let folder = match worktree {
-                        None => worktree::hold_folder(&job).await,
-                        Some(_) => Ok(None),
-                    };
-                    let _folder = match folder {
-                        Ok(folder) => folder,
-                        Err(refused) => return execution.finish(refused),
-                    };
-                    let events = job.events.clone();
-                    let reply = execution.drive(driver, job, env).await;
-                    if let Some(worktree) = worktree {
-                        worktree::leave(worktree, &reply, &events).await;
-                    }
+                    let reply = execute(driver, job, &execution, env).await;
                     execution.finish(reply);
                 }
                 _ => {

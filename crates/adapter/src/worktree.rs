@@ -3,26 +3,21 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use attache_os::lock::FolderLock;
 use attache_protocol::wire::{
     adapter::{ArtifactChange, TaskReply},
-    awcp,
     part::{Part, PartContent},
 };
-use attache_sandbox::{FileView, StandIn, Walls};
+use attache_sandbox::{FileOverlay, FileView, Walls};
 use attache_workspace::report::git::{
     self,
     worktree::{Error, RunWorktree, WorkingGuard, WorktreeAccess, WorktreeFolder, WorktreeState},
 };
 use serde::Deserialize;
 
-use crate::{DriverRun, EventSink, host::limits};
+use crate::{DriverRun, EventSink};
 
 /// How long git may take to look at what a run has left.
 const INSPECTION_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// How long a run waits for a worktree of its folder that is being made or applied.
-const FOLDER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How much of the changes becomes an artifact. The hub accepts 4 MiB as JSON.
 const MAX_DIFF: usize = 512 * 1024;
@@ -35,7 +30,7 @@ pub(crate) struct EnteredWorktree {
 
 /// The files that a reply hands over.
 #[derive(Deserialize)]
-struct HandedOver {
+struct ReplyArtifacts {
     #[serde(default)]
     artifact_refs: Vec<serde::de::IgnoredAny>,
 }
@@ -78,33 +73,11 @@ pub(crate) async fn enter(job: &mut DriverRun) -> Result<Option<EnteredWorktree>
     Ok(Some(EnteredWorktree { worktree: Arc::new(worktree), working }))
 }
 
-/// Keeps everybody from making or applying worktrees of the folder while a run inside walls works in it: it could put a link
-/// in the way of git, which sees more.
-pub(crate) async fn hold_folder(job: &DriverRun) -> Result<Option<FolderLock>, TaskReply> {
-    if job.task.task_type == awcp::TASK_TYPE || !limits::sees_only_folder(job) {
-        return Ok(None);
-    }
-    let folder = job.cwd.clone();
-    let held = tokio::task::spawn_blocking(move || FolderLock::shared(&folder, FOLDER_TIMEOUT)).await;
-    match held.map_err(std::io::Error::from).flatten() {
-        Ok(Some(held)) => Ok(Some(held)),
-        Ok(None) => {
-            let message = "a worktree of its folder is being made or applied, so the task was not started; try again";
-            Err(TaskReply::failed("refused", message))
-        }
-        // A file system without locks.
-        Err(error) => {
-            tracing::debug!(%error, "the folder of a run can't be locked");
-            Ok(None)
-        }
-    }
-}
-
 /// Shows what the run changed, or removes a worktree in which it left nothing.
 pub(crate) async fn leave(entered: EnteredWorktree, reply: &TaskReply, events: &EventSink) {
     let EnteredWorktree { worktree, working } = entered;
     drop(working);
-    let hands_over = reply.output.as_ref().and_then(|output| output.parse::<HandedOver>().ok());
+    let hands_over = reply.output.as_ref().and_then(|output| output.parse::<ReplyArtifacts>().ok());
     let is_needed = hands_over.is_some_and(|output| !output.artifact_refs.is_empty());
     let run = worktree.record().run;
     let inspected = worktree.clone();
@@ -201,7 +174,7 @@ pub(crate) fn open(walls: &mut Walls, job: &DriverRun) {
         (FileView::Declared, true) => {
             walls.write.push(own.clone());
             walls.fixed.retain(|path| path != git_file);
-            walls.stand_ins.push(StandIn { file: own_git_file.clone(), shown_at: git_file.clone() });
+            walls.overlays.push(FileOverlay { file: own_git_file.clone(), shown_at: git_file.clone() });
         }
         // It can read what is there, and not commit.
         (FileView::Declared, false) => {}

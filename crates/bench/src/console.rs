@@ -81,7 +81,7 @@ struct Latencies {
 
 const PATHS: [&str; 3] = ["/runs", "/conversations", "/inbox"];
 const PRINTER: &str = "printer";
-/// The lines of one run: a longer one would be a log that nobody reads from its beginning.
+/// The lines of one run. Nobody reads a longer log from its beginning.
 const LINES_PER_RUN: usize = 50;
 
 pub(super) async fn run(args: Args, shape: FiguresFormat) -> BenchResult<()> {

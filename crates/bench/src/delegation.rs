@@ -20,7 +20,7 @@ use super::{
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// Number of measurements per figure; the median counts
+    /// Number of measurements per figure; the median is reported
     #[arg(long, default_value_t = 5)]
     times: usize,
     /// Megabytes to write and read back for the throughput

@@ -22,7 +22,7 @@ use super::{
 const CLAIMS: usize = 300;
 const LISTS: usize = 30;
 const FILLERS: usize = 256;
-/// As many runs as a sweep surely indexes when nobody writes.
+/// As many runs as one sweep always indexes while nothing else writes.
 const RUNS_PER_SWEEP: usize = 2_000;
 
 #[derive(Serialize)]
@@ -99,7 +99,7 @@ async fn whole_run(world: &BenchWorld, queue: usize) -> BenchResult<Duration> {
     let run = claimed.ok_or("nothing to claim although a run was created")?.run;
     let by = WorkerRef { runtime: queue.runtime, epoch: Some(run.state.epoch) };
     let outcome = RunResult::Completed { output: Json::empty_object(), artifacts: Vec::new() };
-    world.store.finish(by, run.id, outcome, None, world.env.now()).await?;
+    world.store.finish(by, run.id, outcome, None, None, world.env.now()).await?;
     Ok(took)
 }
 

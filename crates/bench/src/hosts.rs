@@ -20,7 +20,7 @@ use super::{
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// Number of measurements per figure; the median counts
+    /// Number of measurements per figure; the median is reported
     #[arg(long, default_value_t = 10)]
     times: usize,
     /// A host preset, such as claude_cli; default: a shell script
@@ -189,16 +189,16 @@ impl HostFigures {
         println!("overhead                       {:>8.1} ms", self.added_ms);
         match (self.walled_ms, self.walls_ms) {
             (Some(walled), Some(walls)) => {
-                println!("the same inside walls          {walled:>8.1} ms (walls add {walls:.1})");
+                println!("the same in the sandbox        {walled:>8.1} ms (the sandbox adds {walls:.1})");
             }
             _ => println!(
-                "the same inside walls          not available: {}",
+                "the same in the sandbox        not available: {}",
                 self.walls_failed.as_deref().unwrap_or("see `attache doctor sandbox`")
             ),
         }
         println!("a task's own work              {:>8.1} ms", self.work_ms);
         if let Some(inside) = self.walled_work_ms {
-            println!("the same inside walls          {inside:>8.1} ms ({:.2} of it)", inside / self.work_ms);
+            println!("the same in the sandbox        {inside:>8.1} ms ({:.2} of it)", inside / self.work_ms);
         }
         println!(
             "delay from print to a watcher   {:>7.1} ms (worst {:.1})",

@@ -56,7 +56,7 @@ enum Benchmark {
     Growth(GrowthArgs),
     /// Memory of an idle channel, time until a run reaches a device, fan-out of one stream to many watchers
     Channels(channels::Args),
-    /// What a person with a browser waits for, with a long history stored: a page, a line of output, an approval
+    /// How long the console takes to show a page, a line of output and an approval, with a long history stored
     Console(console::Args),
     /// A delegated folder under stock sshfs compared with OpenSSH's own server: throughput, small files, time to revoke
     /// a lease
@@ -64,7 +64,7 @@ enum Benchmark {
     /// Time from the delegate command to the remote's first byte, through the hub's tunnel and directly, and time to
     /// revoke access
     Delegation(delegation::Args),
-    /// Overhead on top of a host's own program, and delay until its output is visible
+    /// Overhead compared with running the host's program directly, and delay until its output is visible
     Hosts(hosts::Args),
     /// Startup time of `attache up`, and its memory when idle
     Start(StartArgs),
@@ -78,7 +78,7 @@ pub(crate) struct RunsArgs {
     /// Seconds per level and round
     #[arg(long, default_value_t = 3)]
     seconds: u64,
-    /// Number of rounds, levels one after another; the median counts
+    /// Number of rounds, levels one after another; the median is reported
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Folder for the databases; use the disk that the hub would use
@@ -97,7 +97,7 @@ pub(crate) struct GrowthArgs {
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct StartArgs {
-    /// Number of starts; the median counts
+    /// Number of starts; the median is reported
     #[arg(long, default_value_t = 5)]
     times: usize,
 }

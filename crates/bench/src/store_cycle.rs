@@ -44,7 +44,7 @@ impl LoadCaller for StoreCaller {
             .ok_or("no run to claim although one was created")?;
         let by = WorkerRef { runtime: self.queue.runtime, epoch: Some(claimed.run.state.epoch) };
         let outcome = RunResult::Completed { output: self.output.clone(), artifacts: Vec::new() };
-        store.finish(by, claimed.run.id, outcome, None, env.now()).await?;
+        store.finish(by, claimed.run.id, outcome, None, None, env.now()).await?;
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use super::{BenchResult, FiguresFormat, world::BenchFolder};
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// Number of rounds, both sides one after the other; the median counts
+    /// Number of rounds, both sides one after the other; the median is reported
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Size in megabytes of the file that is written, and of the one that is read

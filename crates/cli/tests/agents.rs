@@ -90,6 +90,15 @@ fn a_pairing_code_comes_with_an_address_that_a_device_can_reach() {
     assert!(pairs.contains(" --pin sha256:"), "{output}");
     // A machine without a network has no address to offer and prints a warning.
     assert_eq!(pairs.contains("--api-base https://127.0.0.1"), output.contains("Only this machine"), "{output}");
+    hub.process.terminate();
+    // Cards and links lead to the same address.
+    let hub = home.hub(&["--listen", "0.0.0.0:0", "--insecure-lan"]);
+    let output = home.attache(&["agents", "code", "builder"]).succeeds().stderr;
+    let (_, api_base) = output.split_once("--api-base ").unwrap();
+    let card = hub.get("/a2a/builder/.well-known/agent-card.json");
+    let url = format!("{}/a2a/builder", api_base.split_whitespace().next().unwrap());
+    let interfaces = card["supportedInterfaces"].as_array().unwrap();
+    assert!(interfaces.iter().any(|interface| interface["url"] == url.as_str()), "{url}: {card}");
     drop(hub);
 }
 

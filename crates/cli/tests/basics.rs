@@ -24,7 +24,7 @@ Agents and devices:
   runtime        Pair this device with an agent and run its tasks
   runtimes       List and disconnect paired devices
   adapter        Serve an agent to this device's runtime: a coding agent, a shell or any program
-  sandbox        Run a command inside walls: its own folder, no network, no other programs
+  sandbox        Run a command in a sandbox: its own folder, no network, no other programs
   channels       List channels (live connections) and their events
   mcp            Serve tools over MCP, or install them in a client such as Claude Code
 
@@ -57,7 +57,7 @@ Operate:
   update         Replace this program with a signed release, and roll back if it doesn't work
   audit          Read, verify and export the audit log
   deliveries     List webhook deliveries and resend them
-  notifications  List, add, change, test and remove the devices and chats that are notified
+  notifications  Manage the devices and chats that receive your notifications
   backup         Back up a hub's data to one file, even while it runs
   migrate        Copy a hub's database to PostgreSQL, or back to a file
   bench          Measure this build on this machine

@@ -5,6 +5,24 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 use crate::harness::TestHome;
 
 #[test]
+fn hubs_that_are_saved_at_the_same_time_are_all_kept() {
+    let client = TestHome::new();
+    let key = client.keep_secret("key", "ak_none");
+    let names: Vec<String> = (0..8).map(|number| format!("hub-{number}")).collect();
+    std::thread::scope(|scope| {
+        let (client, key) = (&client, &key);
+        for name in &names {
+            let add = ["context", "add", name, "--hub", "http://127.0.0.1:9", "--key-file", key];
+            scope.spawn(move || client.attache(&add).succeeds());
+        }
+    });
+    let list = client.attache(&["context", "--json"]).succeeds().json();
+    let saved: Vec<&str> =
+        list["contexts"].as_array().unwrap().iter().map(|saved| saved["name"].as_str().unwrap()).collect();
+    assert_eq!(saved, names);
+}
+
+#[test]
 fn hubs_and_their_keys_are_saved() {
     let (server, other, client) = (TestHome::new(), TestHome::new(), TestHome::new());
     let (hub, second) = (server.hub(&[]), other.hub(&[]));

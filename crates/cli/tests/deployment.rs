@@ -36,7 +36,7 @@ fn certificate(home: &TestHome) -> (PathBuf, String) {
 }
 
 /// The configuration that is handed out, with the addresses of a test in place of those it is written for.
-fn configuration(replaced: &[(&str, &str)]) -> String {
+pub fn configuration(replaced: &[(&str, &str)]) -> String {
     let text = fs::read_to_string(deploy("haproxy.cfg")).unwrap();
     replaced.iter().fold(text, |text, (from, to)| {
         assert!(text.contains(from), "{from} isn't in the configuration");

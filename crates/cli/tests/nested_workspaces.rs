@@ -77,7 +77,7 @@ fn no_run_works_where_a_link_leads_that_was_put_there_since() {
     nested.inner.terminate();
     let restarted = home.attache(&["runtime", "start", "--profile", &nested.profile]);
     assert_ne!(restarted.status, Some(0));
-    assert!(restarted.stderr.contains("now leads through a link"), "{restarted:?}");
+    assert!(restarted.stderr.contains("now contains a symbolic link"), "{restarted:?}");
     assert!(!home.path().join("private/here").exists());
     // Nobody is paired with the link's target by mistake either.
     let set = ["runtime", "set", "--profile", &nested.profile, "--cwd", "work/site"];

@@ -213,7 +213,7 @@ fn nothing_starts_beside_a_link_to_a_repository() {
 }
 
 /// How a repository names programs, and the command that executes them.
-const HOSTILE: [(&str, &str); 15] = [
+const HOSTILE: [(&str, &str); 16] = [
     (
         "git config gpg.format ssh; git config commit.gpgsign true; git config gpg.ssh.defaultKeyCommand $PWD/evil.sh",
         "git commit --allow-empty -m x",
@@ -248,6 +248,11 @@ const HOSTILE: [(&str, &str); 15] = [
         "printf '[filter \"x\"]\\n\\tclean = %s\\n' $PWD/evil.sh > .git/more; git config includeIf.onbranch:topic.path more; \
          echo '*.txt filter=x' > .gitattributes; echo x > a.txt",
         "git switch -qc topic; git add a.txt",
+    ),
+    (
+        "printf '[filter \"x\"]\\n\\tclean = %s\\n' $PWD/evil.sh > inc; echo '*.txt filter=x' > .gitattributes; git switch -qc topic; \
+         git add .gitattributes inc; git commit -qm inc; git switch -q main; git config include.path '~/work/inc'",
+        "git switch -q topic; echo x > a.txt; git add a.txt",
     ),
     (
         "name=$(printf '\\377'); git config filter.$name.clean $PWD/evil.sh; echo \"*.txt filter=$name\" > .gitattributes; \
@@ -354,6 +359,67 @@ fn a_run_outside_walls_is_led_to_no_other_files() {
     }
 }
 
+/// How a repository makes git copy what is beside the folder into it, where a run inside walls reads it later, and the command.
+const COPYING: [(&str, &str); 3] = [
+    (
+        "git switch -qc topic; git commit -q --allow-empty -m b; git switch -q main; git commit -q --allow-empty -m c; \
+         git config branch.main.mergeoptions '-F ../elsewhere/profile --no-edit'",
+        "git merge topic",
+    ),
+    ("git config fsck.skipList ../elsewhere/profile", "git fsck 2>&1 | git hash-object -w --stdin"),
+    ("git remote add origin ../prod", "git fetch origin"),
+];
+
+#[test]
+fn a_run_outside_walls_copies_nothing_for_a_repository() {
+    let repository = TestRepository::new();
+    let _hub = repository.builder();
+    let _runtime = repository.home.runtime(&[]);
+    let home = repository.home.path();
+    let identity = "GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b";
+    let prepare = |plant: &str| {
+        for folder in ["work", "elsewhere", "prod"] {
+            let _ = fs::remove_dir_all(home.join(folder));
+            fs::create_dir(home.join(folder)).unwrap();
+        }
+        fs::write(home.join("elsewhere/profile"), "SECRET\n").unwrap();
+        repository.host(&format!(
+            "export {identity}; git init -q -b main ../prod; cp ../elsewhere/profile ../prod; git -C ../prod add .; \
+             git -C ../prod commit -qm a; git init -q -b main .; git commit -q --allow-empty -m a; {plant}"
+        ));
+    };
+    let is_copied = || {
+        let objects = repository.try_host("git cat-file --batch-all-objects --batch").stdout;
+        String::from_utf8_lossy(&objects).contains("SECRET")
+    };
+    for (plant, command) in COPYING {
+        let script = format!("export {identity}; {command}; true");
+        prepare(plant);
+        repository.home.attache(&["ask", "builder", &script]).succeeds();
+        assert!(!is_copied(), "{plant}");
+        prepare(plant);
+        repository.try_host(&script);
+        assert!(is_copied(), "the attempt proves nothing: {plant}");
+    }
+    // The person's own settings allow it.
+    prepare(COPYING[2].0);
+    repository.host("git config --global protocol.file.allow always");
+    repository.home.attache(&["ask", "builder", COPYING[2].1]).succeeds();
+    assert!(is_copied());
+}
+
+/// Settings that don't fit into a variable make git unusable, not the run.
+#[test]
+fn too_many_settings_do_not_keep_a_run_from_starting() {
+    let repository = TestRepository::new();
+    let _hub = repository.builder();
+    let _runtime = repository.home.runtime(&[]);
+    repository
+        .host("git init -q . && { echo '[alias]'; for i in $(seq 6000); do echo \"a$i = log\"; done; } >> .git/config");
+    let ran = repository.home.attache(&["ask", "builder", "git status 2>/dev/null || echo fine"]).succeeds();
+    assert_eq!(ran.stdout, "fine\n", "{}", ran.stderr);
+}
+
 /// Every file in these folders, links not followed.
 fn contents(folders: &[PathBuf]) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
     let (mut folders, mut found) = (folders.to_vec(), std::collections::BTreeMap::new());
@@ -367,6 +433,60 @@ fn contents(folders: &[PathBuf]) -> std::collections::BTreeMap<PathBuf, Vec<u8>>
         }
     }
     found
+}
+
+/// What was harmless when a run outside walls began could be replaced by one inside while it works: by links, or, in a
+/// repository that the one inside made, by other settings.
+#[test]
+fn runs_inside_and_outside_walls_take_turns_in_a_folder() {
+    if !has_namespaces() {
+        return;
+    }
+    let repository = TestRepository::new();
+    repository.host("git init -q -b main . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m a");
+    let hub = repository.builder();
+    let _runtime = repository.home.runtime(&["--concurrency", "4"]);
+    let is_there = |name: &str| repository.work.join(name).exists().then_some(());
+    let ask = |name: &str, script: &str, options: &[&str]| {
+        repository.home.spawn(name, &[&["ask", "builder", script], options].concat())
+    };
+    let works = |name: &str| format!("touch {name}; until [ -e go ]; do sleep 0.05; done; echo {name}");
+    let inside = ["--sandbox", "cwd-only"];
+    let waits = |what: &str| {
+        until("the other one to wait", || {
+            hub.get("/api/v1/task-runs")["task_runs"].as_array().unwrap().iter().find_map(|run| {
+                let run = run["task_run_id"].as_str().unwrap();
+                let events = hub.get(&format!("/api/v1/task-runs/{run}/events")).to_string();
+                events.contains(&format!("waiting until {what} in ")).then_some(())
+            })
+        });
+    };
+    // Several outside work side by side, and one inside waits for all of them.
+    let outside = [ask("first", &works("first"), &[]), ask("second", &works("second"), &[])];
+    until("those outside to work", || is_there("first").and(is_there("second")));
+    let plant = "rm -f .git/logs/HEAD; mkdir -p .git/logs; ln -s ../../../profile .git/logs/HEAD; ls go; touch planted";
+    let planted = ask("planted", plant, &inside);
+    waits("a run outside the sandbox");
+    assert_eq!(is_there("planted"), None);
+    // One that sees its own worktree only is in nobody's way.
+    repository.home.attache(&["ask", "builder", "echo x > x", "--worktree", "--sandbox", "cwd-only"]).succeeds();
+    fs::write(repository.work.join("go"), "").unwrap();
+    for run in outside {
+        assert!(run.wait().success(), "{}", run.stderr());
+    }
+    assert!(planted.wait().success(), "{}", planted.stderr());
+    assert_eq!(planted.stdout(), "go\n", "it began after them");
+    // The other way round, also for a run in a worktree of that repository.
+    repository.host("rm -rf go .git/logs");
+    let walled = [ask("third", &works("third"), &inside), ask("fourth", &works("fourth"), &inside)];
+    until("those inside to work", || is_there("third").and(is_there("fourth")));
+    let next = ask("next", "ls go", &[]);
+    let tree = ask("tree", "git rev-parse --is-inside-work-tree", &["--worktree"]);
+    waits("a sandboxed run");
+    fs::write(repository.work.join("go"), "").unwrap();
+    for run in walled.into_iter().chain([next, tree]) {
+        assert!(run.wait().success(), "{}", run.stderr());
+    }
 }
 
 /// A run can put anything in the place of git's files. That neither blocks the next one nor is read into memory.

@@ -268,7 +268,7 @@ fn without_namespaces_what_was_replaced_is_not_inside() {
         let output = inside.output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{number}");
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(told.contains("was replaced while the walls were built"), "{number} {told}");
+        assert!(told.contains("was replaced while the sandbox was being set up"), "{number} {told}");
         if number == 1 {
             fs::rename(&handed, &outside).unwrap();
         } else {
@@ -585,7 +585,7 @@ fn what_comes_with_another_run_stays_hidden() {
     let watching = home.spawn("ask", &["ask", "builder", watch, "--sandbox", "cwd-only"]);
     until("the watching run to begin", || work.join(".attache").exists().then_some(()));
     let come = "cat $ATTACHE_FILES/sent.txt; touch came; until [ -e seen ]; do sleep 0.05; done";
-    let came = home.attache(&["ask", "builder", come, "--file", "sent.txt"]).succeeds();
+    let came = home.attache(&["ask", "builder", come, "--file", "sent.txt", "--sandbox", "cwd-only"]).succeeds();
     assert!(watching.wait().success());
     assert_eq!((came.stdout.as_str(), watching.stdout().as_str()), ("theirs", "0\n"));
     until("the shared folder to be gone", || (!work.join(".attache").exists()).then_some(()));
@@ -673,7 +673,7 @@ fn what_is_fixed_cannot_be_replaced_while_the_walls_are_built() {
         let replaced = start(replace);
         assert_eq!(String::from_utf8_lossy(&replaced.stdout), "");
         let why = String::from_utf8_lossy(&replaced.stderr);
-        assert!(why.contains("was replaced while the walls were built"), "{why}");
+        assert!(why.contains("was replaced while the sandbox was being set up"), "{why}");
     };
     // Whoever serves a file system can show a link to bubblewrap, and to everybody else what was there: as if bubblewrap had
     // been told to mount something else, or somewhere else.
@@ -723,7 +723,7 @@ fn what_is_exact_is_no_link_by_the_time_the_walls_stand() {
         let replaced = start(prepared);
         assert_eq!(String::from_utf8_lossy(&replaced.stdout), "");
         let why = String::from_utf8_lossy(&replaced.stderr);
-        assert!(why.contains("was replaced while the walls were built"), "{why}");
+        assert!(why.contains("was replaced while the sandbox was being set up"), "{why}");
     }
 }
 

@@ -29,13 +29,16 @@ const ARROWS: &[(&str, &[&str])] = &[
             "attache-workspace",
         ],
     ),
-    ("attache-workspace", &["attache-protocol", "attache-os"]),
+    ("attache-workspace", &["attache-protocol", "attache-os", "attache-sandbox"]),
     ("attache-mcp", &["attache-protocol", "attache-a2a-wire", "attache-client", "attache-os"]),
     (
         "attache-delegation",
         &["attache-protocol", "attache-a2a-wire", "attache-os", "attache-client", "attache-workspace"],
     ),
-    ("attache-runtime", &["attache-protocol", "attache-os", "attache-client", "attache-delegation"]),
+    (
+        "attache-runtime",
+        &["attache-protocol", "attache-os", "attache-client", "attache-delegation", "attache-workspace"],
+    ),
     (
         "attache-bench",
         &[

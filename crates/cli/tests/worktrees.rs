@@ -156,6 +156,95 @@ fn a_conflict_changes_nothing_and_a_run_without_changes_leaves_nothing() {
     assert_eq!(device.person("git status --porcelain; cat a | head -n 2"), " M a\n1\nzwei\n");
 }
 
+/// The device's owner, with a key and a home of their own, on another machine.
+struct OtherMachine {
+    home: TestHome,
+    hub: Vec<String>,
+}
+
+impl OtherMachine {
+    fn of(device: &WorktreeDevice) -> Self {
+        let home = TestHome::new();
+        let key = device.home.keep_secret("other.key", &device.home.owner_key());
+        Self { home, hub: ["--hub", &device.hub.url, "--key-file", &key].map(str::to_owned).to_vec() }
+    }
+
+    fn worktrees(&self, args: &[&str]) -> crate::harness::process::FinishedProcess {
+        let mut all = vec!["worktrees"];
+        all.extend(args);
+        all.push("--remote");
+        all.extend(self.hub.iter().map(String::as_str));
+        self.home.attache(&all)
+    }
+}
+
+#[test]
+fn the_owner_decides_from_another_machine() {
+    let device = WorktreeDevice::with_repository();
+    let other = OtherMachine::of(&device);
+    let script = "sed -i 's/^2$/two/' a; echo new > b";
+    device.home.attache(&["ask", "builder", script, "--worktree"]).succeeds();
+    let run = device.worktrees()[0]["task_run_id"].as_str().unwrap().to_owned();
+    let branch = format!("attache/{run}");
+
+    device.person("sed -i 's/^2$/zwei/' a");
+    let refused = other.worktrees(&["apply", &run]).exits(1);
+    let folder = device.work.display();
+    assert!(
+        refused.stderr.contains(&format!("these files were also changed in {folder}: a; nothing was applied")),
+        "{}",
+        refused.stderr
+    );
+    device.person("git checkout -q a && sed -i 's/^7$/seven/' a");
+    let applied = other.worktrees(&["apply", "last"]).succeeds();
+    assert_eq!(applied.stdout, "a\nb\n");
+    assert_eq!(fs::read_to_string(device.work.join("a")).unwrap(), "1\ntwo\n3\n4\n5\n6\nseven\n8\n");
+
+    let committed = other.worktrees(&["commit", &run, "-m", "by the agent"]).succeeds();
+    assert!(committed.stderr.contains(&format!("Next: git merge {branch}")), "{}", committed.stderr);
+    assert_eq!(device.person(&format!("git log --format=%s {branch}")), "by the agent\nfirst\n");
+    let again = other.worktrees(&["commit", &run]).exits(1);
+    assert!(again.stderr.contains("nothing was changed"), "{}", again.stderr);
+
+    let discarded = other.worktrees(&["discard", &run, "--yes", "--json"]).succeeds().json();
+    assert_eq!((&discarded["action"], &discarded["outcome"]["result"]), (&"discard".into(), &"done".into()));
+    assert_eq!(device.person("git branch --list 'attache/*'; git worktree list | wc -l"), "1\n");
+    assert!(device.worktrees().is_empty());
+    let gone = other.worktrees(&["apply", &run]).exits(3);
+    assert!(gone.stderr.contains(&format!("the device has no worktree of {run}")), "{}", gone.stderr);
+    assert!(!device.trapped().exists(), "git executed a program of the repository");
+}
+
+/// Neither the hub's restart nor the device's loses a decision, and a device that is gone gets none.
+#[test]
+fn a_decision_survives_restarts_and_does_not_wait_for_a_device() {
+    let device = WorktreeDevice::with_repository();
+    let other = OtherMachine::of(&device);
+    device.home.attache(&["ask", "builder", "echo new > b", "--worktree"]).succeeds();
+    let run = device.worktrees()[0]["task_run_id"].as_str().unwrap().to_owned();
+    let path = format!("/api/v1/task-runs/{run}/worktree");
+    let WorktreeDevice { home, work, hub, _runtime: runtime } = device;
+
+    // Killed, it counts as online for a while. The decision waits for the next process.
+    runtime.kill();
+    runtime.wait();
+    let decided = hub.post(&path, &serde_json::json!({"action": "apply"})).expect(202).json();
+    assert_eq!(decided["decision"]["state"], "pending");
+    let restarted = home.runtime(&[]);
+    until("the device answers", || (hub.get(&path)["decision"]["state"] == "settled").then_some(()));
+    assert_eq!(hub.get(&path)["decision"]["outcome"]["files"], serde_json::json!(["b"]));
+    assert_eq!(fs::read_to_string(work.join("b")).unwrap(), "new\n");
+
+    restarted.terminate();
+    let refused = other.worktrees(&["discard", &run, "--yes"]).exits(5);
+    assert!(
+        refused.stderr.contains("The device of `builder` is offline, so nothing was decided"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(hub.get(&path)["decision"]["action"], "apply");
+}
+
 /// Git looks neither below a submodule's folder nor at a repository's own files.
 #[test]
 fn work_in_a_submodule_is_kept_and_named() {

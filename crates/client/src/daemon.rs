@@ -25,8 +25,8 @@ use attache_protocol::{
     error::exit,
     wire::delegation::{
         AcceptRequest, AcceptResult, ApplyRequest, ApplyResult, DaemonHealth, DelegateRequest, Delegation,
-        DelegationDiff, DelegationList, DelegationReview, DelegationSession, DiscardRequest, RevertRequest,
-        RevertResult, ReviewFile,
+        DelegationDiff, DelegationList, DelegationSession, DiscardRequest, RevertRequest, RevertResult, ReviewFile,
+        ReviewFileList,
     },
 };
 use reqwest::{Client, Method, Url};
@@ -129,7 +129,7 @@ impl DaemonClient {
     }
 
     /// The changes file by file, without their patches.
-    pub async fn review(&self, delegation: DelegationId) -> Result<DelegationReview> {
+    pub async fn review(&self, delegation: DelegationId) -> Result<ReviewFileList> {
         let url = url(&["delegations", &delegation.to_string(), "review"]);
         self.ask(Method::GET, url, None::<&()>, LONG_REQUEST_TIMEOUT).await
     }
@@ -138,7 +138,7 @@ impl DaemonClient {
     pub async fn review_file(&self, delegation: DelegationId, path: &str) -> Result<ReviewFile> {
         let mut url = url(&["delegations", &delegation.to_string(), "review"]);
         url.query_pairs_mut().append_pair("path", path);
-        let review: DelegationReview = self.ask(Method::GET, url, None::<&()>, LONG_REQUEST_TIMEOUT).await?;
+        let review: ReviewFileList = self.ask(Method::GET, url, None::<&()>, LONG_REQUEST_TIMEOUT).await?;
         review.files.into_iter().next().ok_or_else(|| Error::BadReply { reason: "it names no file".to_owned() })
     }
 

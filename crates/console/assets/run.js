@@ -141,7 +141,7 @@ async function refresh() {
   try {
     const page = await fetchPage(panel.dataset.part);
     if (!page) return;
-    for (const id of ["run-head", "run-wait", "run-result", "run-side"]) swap(document.getElementById(id), page.getElementById(id));
+    for (const id of ["run-head", "run-wait", "run-result", "run-worktree", "run-side"]) swap(document.getElementById(id), page.getElementById(id));
     const title = page.querySelector("title");
     if (title) document.title = title.textContent;
   } catch {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::{
     ConsoleState,
-    multipart::{Multipart, PartHead},
+    multipart::{Multipart, PartHeaders},
     problem::{PageError, PageResult},
     session::BrowserSession,
 };
@@ -33,7 +33,7 @@ pub(crate) struct PostedFiles {
     pub(crate) fields: FormFields,
     files: Option<Multipart>,
     /// The first file. Its content follows.
-    first: Option<PartHead>,
+    first: Option<PartHeaders>,
 }
 
 /// Maximum size of a field that isn't a file.
@@ -74,7 +74,7 @@ impl FormFields {
 
 impl PostedFiles {
     /// The next file. Read its content with [`Self::chunk`].
-    pub(crate) async fn next_file(&mut self) -> PageResult<Option<PartHead>> {
+    pub(crate) async fn next_file(&mut self) -> PageResult<Option<PartHeaders>> {
         let Some(files) = &mut self.files else { return Ok(None) };
         let mut head = self.first.take();
         loop {

@@ -21,7 +21,7 @@ pub(crate) struct Multipart {
 
 /// The headers of a part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct PartHead {
+pub(crate) struct PartHeaders {
     pub(crate) name: String,
     pub(crate) filename: Option<String>,
     pub(crate) media_type: Option<String>,
@@ -42,7 +42,7 @@ impl Multipart {
     }
 
     /// Skips the rest of the current part and returns the next one.
-    pub(crate) async fn next(&mut self) -> PageResult<Option<PartHead>> {
+    pub(crate) async fn next(&mut self) -> PageResult<Option<PartHeaders>> {
         while self.within {
             self.chunk().await?;
         }
@@ -54,7 +54,7 @@ impl Multipart {
         }
         loop {
             if let Some(end) = find(&self.buffer, b"\r\n\r\n") {
-                let head = PartHead::read(&String::from_utf8_lossy(&self.buffer[..end]));
+                let head = PartHeaders::read(&String::from_utf8_lossy(&self.buffer[..end]));
                 self.buffer.advance(end + 4);
                 self.within = true;
                 return Ok(Some(head));
@@ -108,9 +108,9 @@ impl Multipart {
     }
 }
 
-// === impl PartHead ===
+// === impl PartHeaders ===
 
-impl PartHead {
+impl PartHeaders {
     fn read(head: &str) -> Self {
         let mut read = Self::default();
         for line in head.lines() {
@@ -169,7 +169,7 @@ mod tests {
             assert_eq!(form.text(100).await.unwrap(), "line\r\n--X");
             let head = form.next().await.unwrap().unwrap();
             let (filename, media_type) = (Some("a b.png".to_owned()), Some("image/png".to_owned()));
-            assert_eq!(head, PartHead { name: "file".to_owned(), filename, media_type });
+            assert_eq!(head, PartHeaders { name: "file".to_owned(), filename, media_type });
             assert_eq!(form.text(100).await.unwrap(), "\r\n-");
             assert_eq!(form.next().await.unwrap(), None);
         }

@@ -30,14 +30,14 @@ pub(crate) enum PageError {
     /// A field of the form is missing.
     Form,
     /// The session has ended or doesn't exist.
-    SignedOut(SignedOutVisit, Option<HeaderValue>),
+    SignedOut(UnauthenticatedVisit, Option<HeaderValue>),
     /// A template failed to render, which is a bug.
     Template,
 }
 
 /// How an unauthenticated request arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SignedOutVisit {
+pub(crate) enum UnauthenticatedVisit {
     /// From the address bar: show the login page.
     First,
     /// The same, with an ended session.
@@ -86,8 +86,8 @@ impl From<askama::Error> for PageError {
 impl IntoResponse for PageError {
     fn into_response(self) -> Response<Body> {
         let mut response = match &self {
-            Self::SignedOut(SignedOutVisit::First, place) => return to_login("/login", place.clone()),
-            Self::SignedOut(SignedOutVisit::Over, place) => return to_login("/login?over=1", place.clone()),
+            Self::SignedOut(UnauthenticatedVisit::First, place) => return to_login("/login", place.clone()),
+            Self::SignedOut(UnauthenticatedVisit::Over, place) => return to_login("/login?over=1", place.clone()),
             fault => fault.status().into_response(),
         };
         response.extensions_mut().insert(self);
@@ -171,7 +171,7 @@ impl FormRefusal {
     }
 }
 
-/// Why the hub refused, in the page's language. Only a code without a text of its own is told in the hub's words, which
+/// Why the hub refused, in the page's language. Only a code without its own text is shown in the hub's words, which
 /// are English.
 pub(crate) fn message(error: &attache_hub::Error, t: &'static Text) -> Cow<'static, str> {
     by_code(error.code, t).map_or_else(|| t.refused_words(&error.message).into(), |(message, _)| message.into())
@@ -192,6 +192,7 @@ fn by_code(code: Code, t: &'static Text) -> Option<(&'static str, &'static str)>
         Code::VersionChanged => (t.refused_version_changed, t.refused_version_changed_do),
         Code::LastOwner => (t.refused_last_owner, t.refused_last_owner_do),
         Code::IsPeer => (t.refused_is_peer, t.refused_is_peer_do),
+        Code::DeviceOffline => (t.refused_device_offline, t.refused_device_offline_do),
         Code::Internal => (t.refused_internal, t.refused_internal_do),
         Code::DiskFull => (t.refused_disk_full, t.refused_disk_full_do),
         Code::DiskLow => (t.refused_disk_low, t.refused_disk_low_do),

@@ -19,7 +19,7 @@ use crate::{
     ConsoleState,
     layout::{Shortcuts, Theme},
     options::CookiePolicy,
-    problem::{PageError, SignedOutVisit},
+    problem::{PageError, UnauthenticatedVisit},
     text::{self, Language, Text},
 };
 
@@ -59,7 +59,7 @@ impl FromRequestParts<ConsoleState> for BrowserSession {
     async fn from_request_parts(parts: &mut Parts, console: &ConsoleState) -> Result<Self, PageError> {
         let name = console.options.cookies.session_name();
         let Some(secret) = cookie(&parts.headers, name) else {
-            return Err(signed_out(parts, console.options.cookies, SignedOutVisit::First));
+            return Err(signed_out(parts, console.options.cookies, UnauthenticatedVisit::First));
         };
         match console.hub.authenticate_session(secret).await {
             Ok(principal) => {
@@ -78,7 +78,7 @@ impl FromRequestParts<ConsoleState> for BrowserSession {
             Err(error) if error.code.http_status() >= 500 => Err(PageError::Hub(error)),
             // Rate-limits guessing of session cookies.
             Err(_) if let Err(error) = console.hub.refuse_credential(address(parts)) => Err(PageError::Hub(error)),
-            Err(_) => Err(signed_out(parts, console.options.cookies, SignedOutVisit::Over)),
+            Err(_) => Err(signed_out(parts, console.options.cookies, UnauthenticatedVisit::Over)),
         }
     }
 }
@@ -90,7 +90,7 @@ pub(crate) fn address(parts: &Parts) -> IpAddr {
 }
 
 /// Our modules get a 401 status; people get the login page.
-fn visit(headers: &HeaderMap, person: SignedOutVisit) -> SignedOutVisit {
+fn visit(headers: &HeaderMap, person: UnauthenticatedVisit) -> UnauthenticatedVisit {
     let mode = headers.get("sec-fetch-mode").and_then(|mode| mode.to_str().ok());
     let wants_stream = headers
         .get(header::ACCEPT)
@@ -99,18 +99,19 @@ fn visit(headers: &HeaderMap, person: SignedOutVisit) -> SignedOutVisit {
     match mode {
         Some("navigate") => person,
         None if !wants_stream => person,
-        _ => SignedOutVisit::Module,
+        _ => UnauthenticatedVisit::Module,
     }
 }
 
 /// Remembers the page that a person asked for, for after the login.
-fn signed_out(parts: &Parts, cookies: CookiePolicy, person: SignedOutVisit) -> PageError {
+fn signed_out(parts: &Parts, cookies: CookiePolicy, person: UnauthenticatedVisit) -> PageError {
     let visit = visit(&parts.headers, person);
     let asked = parts.uri.path_and_query().map(PathAndQuery::as_str).filter(|asked| is_place(asked));
-    let place = asked.filter(|_| parts.method == Method::GET && visit != SignedOutVisit::Module).and_then(|asked| {
-        let text = format!("{}={asked}; Max-Age={PLACE_SECONDS}; {}", cookies.place_name(), cookies.attributes());
-        HeaderValue::from_str(&text).ok()
-    });
+    let place =
+        asked.filter(|_| parts.method == Method::GET && visit != UnauthenticatedVisit::Module).and_then(|asked| {
+            let text = format!("{}={asked}; Max-Age={PLACE_SECONDS}; {}", cookies.place_name(), cookies.attributes());
+            HeaderValue::from_str(&text).ok()
+        });
     PageError::SignedOut(visit, place)
 }
 

@@ -94,7 +94,7 @@ struct ReceivedBlob {
 // === impl BlobStore ===
 
 impl BlobStore {
-    /// Creates the folders. A place that is nobody's becomes this hub's.
+    /// Creates the folders. An unclaimed folder becomes this hub's.
     pub(crate) async fn open(options: &Options, env: Env, hub: TenantId) -> std::result::Result<Self, BlobStoreError> {
         let (root, bucket) = (options.artifact_folder(), options.bucket.clone());
         fs::DirBuilder::new()

@@ -26,7 +26,7 @@ const MIN_SHARE: usize = 16;
 pub(crate) struct ConnectionSlots {
     max: usize,
     /// Per address, before it has authenticated.
-    max_strangers: usize,
+    max_unauthenticated: usize,
     /// For people and programs.
     max_known: usize,
     /// For one of them, with all their keys.
@@ -39,7 +39,7 @@ struct OpenConnections {
     next: u64,
     entries: HashMap<u64, ConnectionEntry>,
     /// By age, because the numbers grow.
-    strangers: BTreeSet<u64>,
+    unauthenticated: BTreeSet<u64>,
     by_network: HashMap<ClientNetwork, BTreeSet<u64>>,
     known: usize,
     by_caller: HashMap<Actor, usize>,
@@ -56,7 +56,7 @@ struct ConnectionEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConnectionClass {
     /// Not authenticated. A trusted proxy has no network of its own.
-    Stranger(Option<ClientNetwork>),
+    Unauthenticated(Option<ClientNetwork>),
     /// A person, a program, or the far end of a tunnel.
     Known,
     Device,
@@ -94,7 +94,7 @@ impl ConnectionSlots {
         let max = options.max_connections;
         Self {
             max,
-            max_strangers: options.max_unauthenticated_per_address.min(max),
+            max_unauthenticated: options.max_unauthenticated_per_address.min(max),
             max_known: max - max / RESERVE,
             max_per_caller: (max / SHARE).max(MIN_SHARE),
             open: Mutex::default(),
@@ -135,22 +135,24 @@ impl OpenConnections {
         evicted: CancellationToken,
     ) -> Option<u64> {
         let same = network.as_ref().and_then(|network| self.by_network.get(network));
-        if let Some(oldest) = same.filter(|same| same.len() >= limits.max_strangers).and_then(BTreeSet::first) {
+        if let Some(oldest) = same.filter(|same| same.len() >= limits.max_unauthenticated).and_then(BTreeSet::first) {
             let oldest = *oldest;
             self.evict(oldest);
         }
         if self.entries.len() >= limits.max {
-            let oldest = *self.strangers.first()?;
+            let oldest = *self.unauthenticated.first()?;
             self.evict(oldest);
         }
         let number = self.next;
         self.next += 1;
-        self.strangers.insert(number);
+        self.unauthenticated.insert(number);
         if let Some(network) = network {
             self.by_network.entry(network).or_default().insert(number);
         }
-        self.entries
-            .insert(number, ConnectionEntry { class: ConnectionClass::Stranger(network), caller: None, evicted });
+        self.entries.insert(
+            number,
+            ConnectionEntry { class: ConnectionClass::Unauthenticated(network), caller: None, evicted },
+        );
         Some(number)
     }
 
@@ -163,15 +165,15 @@ impl OpenConnections {
     fn leave(&mut self, number: u64) -> Option<ConnectionEntry> {
         let entry = self.entries.remove(&number)?;
         match entry.class {
-            ConnectionClass::Stranger(network) => self.forget_stranger(number, network),
+            ConnectionClass::Unauthenticated(network) => self.forget_unauthenticated(number, network),
             ConnectionClass::Known => self.forget_known(entry.caller.as_ref()),
             ConnectionClass::Device => {}
         }
         Some(entry)
     }
 
-    fn forget_stranger(&mut self, number: u64, network: Option<ClientNetwork>) {
-        self.strangers.remove(&number);
+    fn forget_unauthenticated(&mut self, number: u64, network: Option<ClientNetwork>) {
+        self.unauthenticated.remove(&number);
         let Some(network) = network else { return };
         if let Some(same) = self.by_network.get_mut(&network) {
             same.remove(&number);
@@ -197,7 +199,7 @@ impl OpenConnections {
         let Some(entry) = self.entries.get_mut(&number) else { return false };
         let class = entry.class;
         // Many callers share the connections of a proxy.
-        let caller = caller.filter(|_| to == ConnectionClass::Known && class != ConnectionClass::Stranger(None));
+        let caller = caller.filter(|_| to == ConnectionClass::Known && class != ConnectionClass::Unauthenticated(None));
         let is_full = |caller: &Actor| self.by_caller.get(caller).is_some_and(|count| *count >= limits.max_per_caller);
         match (class, to) {
             (ConnectionClass::Device, _) | (ConnectionClass::Known, ConnectionClass::Known) => return true,
@@ -208,7 +210,7 @@ impl OpenConnections {
         entry.class = to;
         let before = std::mem::replace(&mut entry.caller, caller.clone());
         match class {
-            ConnectionClass::Stranger(network) => self.forget_stranger(number, network),
+            ConnectionClass::Unauthenticated(network) => self.forget_unauthenticated(number, network),
             ConnectionClass::Known => self.forget_known(before.as_ref()),
             ConnectionClass::Device => {}
         }
@@ -227,7 +229,7 @@ impl OpenConnections {
 impl ConnectionClass {
     const fn rank(self) -> u8 {
         match self {
-            Self::Stranger(_) => 0,
+            Self::Unauthenticated(_) => 0,
             Self::Known => 1,
             Self::Device => 2,
         }
@@ -343,9 +345,9 @@ impl Drop for ConnectionSlotInner {
 mod tests {
     use super::*;
 
-    fn limits(max: usize, max_strangers: usize) -> ConnectionSlots {
+    fn limits(max: usize, max_unauthenticated: usize) -> ConnectionSlots {
         let mut options = Options::new("", "127.0.0.1:0".parse().unwrap());
-        (options.max_connections, options.max_unauthenticated_per_address) = (max, max_strangers);
+        (options.max_connections, options.max_unauthenticated_per_address) = (max, max_unauthenticated);
         ConnectionSlots::new(&options)
     }
 

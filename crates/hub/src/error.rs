@@ -13,7 +13,7 @@ use attache_protocol::{
     },
 };
 
-use attache_store::{MAX_NOTIFICATION_TARGETS, MAX_PUSH_CONFIGS, MAX_RUN_LOG_BYTES, StorageFault, Use};
+use attache_store::{InUseReason, MAX_NOTIFICATION_TARGETS, MAX_PUSH_CONFIGS, MAX_RUN_LOG_BYTES, StorageFault};
 
 use crate::{identity::RateLimitStatus, render};
 
@@ -249,14 +249,14 @@ impl Error {
                 .hint("Each approval covers one run. Send the task again without it to request another."),
             E::InUse(used) => {
                 let (message, hint) = match used {
-                    Use::Live => {
+                    InUseReason::Live => {
                         ("The run has not ended.", "Wait until it ends, or cancel it: `attache runs cancel RUN`.")
                     }
-                    Use::LiveChild => (
+                    InUseReason::LiveChild => (
                         "A run that this run started has not ended.",
                         "Wait until that run ends, or cancel it: `attache runs cancel RUN`.",
                     ),
-                    Use::Grant => (
+                    InUseReason::Grant => (
                         "A standing grant depends on it.",
                         "Find it with `attache approvals grants`, then revoke it: `attache approvals revoke GRANT`.",
                     ),

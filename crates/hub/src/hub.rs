@@ -24,7 +24,7 @@ use crate::{
     blob::{BlobStore, BlobStoreError},
     bus::{Bus, Topic},
     channel::{self, LiveChannels},
-    control::Guests,
+    control::AnonymousUsage,
     deliveries,
     error::about,
     identity::{
@@ -37,7 +37,7 @@ use crate::{
     },
     long_reads::{LongReadTurn, LongReads},
     metrics::Metrics,
-    nodes::{self, LocalNode, LocalTurns, NodeCompany, NodeCount},
+    nodes::{self, LocalLocks, LocalNode, NodeCount, OtherNodes},
     notifications::{self, VapidKey},
     options::Options,
     owner_key::{OwnerKeyState, ensure_owner},
@@ -84,9 +84,9 @@ struct HubShared {
     /// Set if other hubs serve the same database.
     node: Option<LocalNode>,
     live: LiveChannels,
-    guests: Guests,
+    anonymous_usage: AnonymousUsage,
     credentials: Arc<CredentialCache>,
-    turns: LocalTurns,
+    locks: LocalLocks,
     long_reads: LongReads,
     /// The tenant people sign in to before they have shown a credential.
     tenant: TenantId,
@@ -113,6 +113,7 @@ struct HubShared {
     tasks: TaskTracker,
     /// No new runs are created.
     closed: AtomicBool,
+    leaving: AtomicBool,
     draining: CancellationToken,
     access: Arc<AccessControl>,
 }
@@ -163,7 +164,7 @@ impl Hub {
         })?;
         let node_count = NodeCount::default();
         let node = match &options.nodes {
-            // What other nodes hold is theirs. What a dead one held is freed when it has been silent for long enough.
+            // What other nodes hold is theirs. What a dead node held is released once it has been silent for long enough.
             Some(nodes) => {
                 let node = LocalNode::start(&*store, env.node_id(), node_count.clone()).await;
                 let node = node.map_err(StartError::Store)?;
@@ -172,7 +173,7 @@ impl Hub {
             }
             None => None,
         };
-        let is_alone = node.as_ref().is_none_or(|node| node.company() == NodeCompany::Alone);
+        let is_alone = node.as_ref().is_none_or(|node| node.other_nodes() == OtherNodes::Absent);
         let created = create_identity(&options, &folder, &*store, &env, tenant, is_alone).await;
         if let Some(node) = &node {
             match &created {
@@ -195,7 +196,7 @@ impl Hub {
             // Connections don't survive a hub, so all channels are marked disconnected.
             store.close_channels("hub_restarted", env.now()).await.map_err(StartError::Store)?;
         }
-        if node.as_ref().is_none_or(|node| node.company() == NodeCompany::Alone) {
+        if node.as_ref().is_none_or(|node| node.other_nodes() == OtherNodes::Absent) {
             // Devices couldn't send heartbeats while no hub was up, so their claims are renewed.
             store.renew_claims(options.heartbeat_timeout, env.now()).await.map_err(StartError::Store)?;
         }
@@ -211,9 +212,9 @@ impl Hub {
             bus,
             node,
             live: LiveChannels::default(),
-            guests: Guests::default(),
+            anonymous_usage: AnonymousUsage::default(),
             credentials,
-            turns: LocalTurns::default(),
+            locks: LocalLocks::default(),
             long_reads: LongReads::default(),
             tenant,
             owner_key,
@@ -237,6 +238,7 @@ impl Hub {
             metrics: Metrics::default(),
             tasks: TaskTracker::new(),
             closed: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
             draining: CancellationToken::new(),
             access,
             options,
@@ -385,13 +387,18 @@ impl Handle {
 
     /// Whether the hub accepts work: it is not shutting down, and its store can write.
     pub async fn ready(&self) -> Result<()> {
-        if !self.takes_runs() {
+        if self.0.leaving.load(Ordering::Relaxed) || !self.takes_runs() {
             return Err(Error::new(Code::Draining, "The hub is shutting down."));
         }
         match timeout(STORE_TIMEOUT, self.store().ping()).await {
             Ok(written) => written.map_err(about("store")),
             Err(_) => Err(Error::new(Code::Overloaded, "The store does not respond.")),
         }
+    }
+
+    /// `/readyz` reports not ready, so that a proxy sends new requests to another hub. Everything else goes on.
+    pub(crate) fn announce_shutdown(&self) {
+        self.0.leaving.store(true, Ordering::Relaxed);
     }
 
     /// The first step of a shutdown: no new runs are created, and running ones may finish.
@@ -479,8 +486,8 @@ impl Handle {
     }
 
     /// What callers without a credential have sent to agents.
-    pub(crate) fn guests(&self) -> &Guests {
-        &self.0.guests
+    pub(crate) fn anonymous_usage(&self) -> &AnonymousUsage {
+        &self.0.anonymous_usage
     }
 
     pub(crate) fn credentials(&self) -> &CredentialCache {
@@ -525,8 +532,8 @@ impl Handle {
     }
 
     /// What callers of this node do one after the other.
-    pub(crate) fn local_turns(&self) -> &LocalTurns {
-        &self.0.turns
+    pub(crate) fn local_locks(&self) -> &LocalLocks {
+        &self.0.locks
     }
 
     pub(crate) fn pairing(&self) -> &PairingSettings {

@@ -125,11 +125,11 @@ impl Handle {
                     Ok(worker) => worker.serve(Vec::new()).await,
                     Err(error) => {
                         tracing::warn!(agent.id = %id, %error, "can't host an agent");
-                        HostingEnd::NodeLost
+                        HostedWorkerEnd::NodeLost
                     }
                 };
                 self.release_agent(id, lease).await;
-                if ended == HostingEnd::Ended {
+                if ended == HostedWorkerEnd::Ended {
                     return;
                 }
             }
@@ -239,7 +239,7 @@ impl Handle {
         let hub = self.clone();
         let task = self.tasks().spawn(async move {
             host.serve(held).await;
-            // Only once nothing works any more: whoever hosts it next gets its runs.
+            // Only once all work has stopped: the next program to host the agent gets its runs.
             if let Some(lease) = lease {
                 hub.release_agent(agent, lease).await;
             }
@@ -303,10 +303,10 @@ struct HostedWorker<A> {
 
 /// Why a worker stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum HostingEnd {
+enum HostedWorkerEnd {
     /// It was stopped or refused.
     Ended,
-    /// The other nodes took this one for dead, and one of them may work now.
+    /// The other nodes considered this one dead, and one of them may work now.
     NodeLost,
 }
 
@@ -326,7 +326,7 @@ enum WorkLifetime {
 // === impl HostedWorker ===
 
 impl<A: InProcessAgent> HostedWorker<A> {
-    async fn serve(self, held: Vec<ClaimedRun>) -> HostingEnd {
+    async fn serve(self, held: Vec<ClaimedRun>) -> HostedWorkerEnd {
         let agent = self.id.to_string();
         let limit = self.agent.concurrency().max(1);
         let beat_every = (self.hub.options().heartbeat_timeout / 4).max(Duration::from_millis(10));
@@ -384,14 +384,14 @@ impl<A: InProcessAgent> HostedWorker<A> {
                 () = self.hub.drained() => break,
                 () = self.lost_node() => {
                     running.tasks.shutdown().await;
-                    return HostingEnd::NodeLost;
+                    return HostedWorkerEnd::NodeLost;
                 }
             }
         }
         drop(pulls);
         if self.life == WorkLifetime::Hub {
             running.tasks.shutdown().await;
-            return HostingEnd::Ended;
+            return HostedWorkerEnd::Ended;
         }
         let finish = async {
             while let Some(ended) = running.tasks.join_next().await {
@@ -402,10 +402,10 @@ impl<A: InProcessAgent> HostedWorker<A> {
             running.tasks.shutdown().await;
             self.give_up(&running.runs).await;
         }
-        HostingEnd::Ended
+        HostedWorkerEnd::Ended
     }
 
-    /// Resolves when the others have taken this node for dead. Never, if this hub is alone.
+    /// Resolves when the other nodes consider this one dead. Never, if this hub is the only one.
     async fn lost_node(&self) {
         let mut changes = self.hub.bus().watch(Topic::Peers);
         while self.hub.node() == self.node {
@@ -418,16 +418,16 @@ impl<A: InProcessAgent> HostedWorker<A> {
         for run in runs {
             let failed =
                 AgentFailure::new("The program that hosts the agent was stopped.").code(FailureCode::RuntimeLost);
-            let request = FailRequest { epoch: None, output: failed.output(), usage: None };
+            let request = FailRequest { epoch: None, output: failed.output(), usage: None, inputs_taken: None };
             if let Err(error) = self.hub.fail(&self.principal, *run, request).await {
                 tracing::warn!(run.id = %run, %error, "could not fail an abandoned run");
             }
         }
     }
 
-    fn refused(&self, error: &Error) -> HostingEnd {
+    fn refused(&self, error: &Error) -> HostedWorkerEnd {
         tracing::info!(agent.id = %self.id, %error, "an in-process agent no longer works here");
-        HostingEnd::Ended
+        HostedWorkerEnd::Ended
     }
 }
 

@@ -1,7 +1,7 @@
-//! This node among those that serve the same database: it shows that it is alive, ends nodes that fell silent, and looks
+//! This node among those that serve the same database: it sends heartbeats, ends nodes that stopped sending them, and looks
 //! at everything now and then, because hints between nodes may be lost.
 //!
-//! Whether a node is alive is judged by its beats and the watcher's own clock, so no two clocks are compared.
+//! A node counts as alive by its heartbeats and the watcher's own clock, so no two clocks are compared.
 
 use std::{
     collections::HashMap,
@@ -27,7 +27,7 @@ use crate::{Error, Handle, Result, error::about};
 pub struct NodeOptions {
     /// How often it beats, and looks at everything that others may have changed. Also how long rules are believed.
     pub look_every: Duration,
-    /// A node without a beat for longer is taken for dead, and what it held is free.
+    /// A node without a heartbeat for longer counts as dead, and its claims and leases are released.
     pub timeout: Duration,
     /// Encrypts the hub's keys in the database. `None`: the nodes have one data folder in common, and its keys.
     pub cluster_key: Option<Secret<[u8; 32]>>,
@@ -37,11 +37,11 @@ pub struct NodeOptions {
 
 /// Whether others serve the database, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NodeCompany {
-    /// Other nodes are recorded, but none of them has beaten since this one started.
+pub(crate) enum OtherNodes {
+    /// Other nodes are recorded, but none has sent a heartbeat since this one started.
     Unknown,
-    Alone,
-    WithOthers,
+    Absent,
+    Present,
 }
 
 /// How many nodes serve the database: 1 for a hub on its own.
@@ -58,39 +58,39 @@ pub(crate) struct LocalNode {
 #[derive(Debug)]
 struct NodeView {
     own: NodeRecord,
-    company: NodeCompany,
+    other_nodes: OtherNodes,
     /// The beats of other nodes, and since when there were no more.
     others: HashMap<NodeId, (i64, Instant)>,
 }
 
-/// What only one caller of all nodes does at a time.
+/// What only one caller does at a time, whichever node serves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TurnKind {
+pub(crate) enum ClusterLock {
     /// Revoking keys, so that two owners can't revoke each other.
     Revoking,
     /// Creating child runs that share a budget, so that none gets what another one has reserved.
     SharingBudget,
 }
 
-/// The turns of this node's own callers.
+/// The locks among this node's own callers.
 #[derive(Debug, Default)]
-pub(crate) struct LocalTurns {
+pub(crate) struct LocalLocks {
     revoking: Arc<tokio::sync::Mutex<()>>,
     sharing_budget: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// A caller's turn, until it is dropped.
+/// A held lock, released when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct ClusterLockGuard {
     local: Option<OwnedMutexGuard<()>>,
     /// If other nodes serve the database.
-    leased: Option<(Handle, NodeId, TurnKind)>,
+    leased: Option<(Handle, NodeId, ClusterLock)>,
 }
 
-/// How often to ask for a turn that another node has, and for how long.
-const TURN_INTERVAL: Duration = Duration::from_millis(20);
-const TURN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often to try to give a turn back.
+/// How often to ask for a lock that another node holds, and for how long.
+const LOCK_INTERVAL: Duration = Duration::from_millis(20);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often to try to release a lock.
 const MAX_RELEASES: u32 = 6;
 
 /// The name that a node leases while it starts: what the first one creates, the next ones find.
@@ -129,7 +129,7 @@ impl LocalNode {
         let nodes = store.beat_node(id).await?;
         let view = NodeView {
             own: NodeRecord { id, beats: 0 },
-            company: if nodes.len() == 1 { NodeCompany::Alone } else { NodeCompany::Unknown },
+            other_nodes: if nodes.len() == 1 { OtherNodes::Absent } else { OtherNodes::Unknown },
             others: HashMap::new(),
         };
         let node = Self { view: Mutex::new(view), count };
@@ -137,7 +137,7 @@ impl LocalNode {
         Ok(node)
     }
 
-    /// Waits until no other node starts. One that died while it did is ended, because perhaps nobody else would.
+    /// Waits until no other node is starting. A node that died while starting is ended, because perhaps no other node would.
     pub(crate) async fn begin_start(
         &self,
         store: &dyn Store,
@@ -145,7 +145,7 @@ impl LocalNode {
         env: &Env,
     ) -> attache_store::Result<()> {
         while !store.lease(self.id(), STARTING).await? {
-            sleep(TURN_INTERVAL).await;
+            sleep(LOCK_INTERVAL).await;
             let nodes = store.beat_node(self.id()).await?;
             let silent = self.note(&nodes).silent(options.timeout);
             for node in silent {
@@ -193,8 +193,8 @@ impl LocalNode {
         self.lock().own.id
     }
 
-    pub(crate) fn company(&self) -> NodeCompany {
-        self.lock().company
+    pub(crate) fn other_nodes(&self) -> OtherNodes {
+        self.lock().other_nodes
     }
 
     /// Beats, and ends the nodes that were silent for too long.
@@ -203,23 +203,23 @@ impl LocalNode {
         let silent = self.note(&nodes).silent(timeout);
         for node in silent {
             if hub.store().end_node(node, NODE_LOST, hub.now()).await? {
-                tracing::warn!(node.id = %node.id, "a node fell silent; what it held is free");
+                tracing::warn!(node.id = %node.id, "a node stopped sending heartbeats; its claims and leases were released");
             }
             self.lock().others.remove(&node.id);
         }
         Ok(())
     }
 
-    /// The others took this node for dead. Its connections and leases are gone; it goes on as a new one.
+    /// The other nodes considered this one dead. Its connections and leases are lost; it continues as a new node.
     async fn start_again(&self, hub: &Handle) -> attache_store::Result<()> {
         let id = hub.env().node_id();
         hub.store().start_node(id).await?;
         let former = std::mem::replace(&mut self.lock().own, NodeRecord { id, beats: 0 });
-        tracing::warn!(node.id = %id, node.former = %former.id, "the other nodes took this one for dead");
+        tracing::warn!(node.id = %id, node.former = %former.id, "the other nodes considered this one dead");
         Ok(())
     }
 
-    /// Whether other nodes served while this one stood still. One beat more may be of a node that stood still as well.
+    /// Whether other nodes were serving while this one was stalled. A single further heartbeat may come from a node that stalled too.
     pub(crate) async fn others_served(&self, hub: &Handle) -> attache_store::Result<bool> {
         let before = self.lock().others.clone();
         let nodes = hub.store().beat_node(self.id()).await?;
@@ -228,7 +228,7 @@ impl LocalNode {
 
     /// The node stops: nothing is its own any more.
     pub(crate) async fn end(&self, hub: &Handle) {
-        // A beat that was recorded without an answer may have made it one more.
+        // A heartbeat that was recorded but not answered may account for one of them.
         for _ in 0..2 {
             let own = self.lock().own;
             match hub.store().end_node(own, NODE_STOPPED, hub.now()).await {
@@ -256,7 +256,7 @@ impl NodeView {
                 Some((beats, _)) if *beats == node.beats => {}
                 Some(known) => {
                     *known = (node.beats, now);
-                    self.company = NodeCompany::WithOthers;
+                    self.other_nodes = OtherNodes::Present;
                 }
                 None => {
                     self.others.insert(node.id, (node.beats, now));
@@ -264,7 +264,7 @@ impl NodeView {
             }
         }
         if self.others.is_empty() {
-            self.company = NodeCompany::Alone;
+            self.other_nodes = OtherNodes::Absent;
         }
     }
 
@@ -274,9 +274,9 @@ impl NodeView {
     }
 }
 
-// === impl TurnKind ===
+// === impl ClusterLock ===
 
-impl TurnKind {
+impl ClusterLock {
     const fn lease(self) -> &'static str {
         match self {
             Self::Revoking => "turn/revoking",
@@ -285,22 +285,22 @@ impl TurnKind {
     }
 }
 
-// === impl LocalTurns ===
+// === impl LocalLocks ===
 
-impl LocalTurns {
-    async fn take(&self, kind: TurnKind) -> OwnedMutexGuard<()> {
-        let turns = match kind {
-            TurnKind::Revoking => &self.revoking,
-            TurnKind::SharingBudget => &self.sharing_budget,
+impl LocalLocks {
+    async fn take(&self, kind: ClusterLock) -> OwnedMutexGuard<()> {
+        let lock = match kind {
+            ClusterLock::Revoking => &self.revoking,
+            ClusterLock::SharingBudget => &self.sharing_budget,
         };
-        turns.clone().lock_owned().await
+        lock.clone().lock_owned().await
     }
 }
 
-// === impl Turn ===
+// === impl ClusterLockGuard ===
 
-impl Drop for Turn {
-    /// The next one of this node waits until the turn is given back: the lease is the node's, not the caller's.
+impl Drop for ClusterLockGuard {
+    /// The next caller of this node waits until the lease is released: it is the node's, not the caller's.
     fn drop(&mut self) {
         let (Some(local), Some((hub, node, kind))) = (self.local.take(), self.leased.take()) else { return };
         hub.clone().tasks().spawn(async move {
@@ -308,7 +308,7 @@ impl Drop for Turn {
                 if hub.store().release_lease(node, kind.lease()).await.is_ok() {
                     break;
                 }
-                sleep(TURN_INTERVAL * 2_u32.pow(attempt)).await;
+                sleep(LOCK_INTERVAL * 2_u32.pow(attempt)).await;
             }
             drop(local);
         });
@@ -318,23 +318,23 @@ impl Drop for Turn {
 // === impl Handle ===
 
 impl Handle {
-    /// Waits for the caller's turn among those of all nodes. What is cached of credentials is looked up again then.
-    pub(crate) async fn turn(&self, kind: TurnKind) -> Result<Turn> {
-        let local = Some(self.local_turns().take(kind).await);
+    /// Waits for a lock that all nodes share. Cached credentials are looked up again afterwards.
+    pub(crate) async fn cluster_lock(&self, kind: ClusterLock) -> Result<ClusterLockGuard> {
+        let local = Some(self.local_locks().take(kind).await);
         if self.local_node().is_none() {
-            return Ok(Turn { local, leased: None });
+            return Ok(ClusterLockGuard { local, leased: None });
         }
         let begun = Instant::now();
-        while begun.elapsed() < TURN_TIMEOUT {
+        while begun.elapsed() < LOCK_TIMEOUT {
             if let Some(node) = self.node()
                 && self.store().lease(node, kind.lease()).await.map_err(about("node"))?
             {
                 self.credentials().forget_all();
-                return Ok(Turn { local, leased: Some((self.clone(), node, kind)) });
+                return Ok(ClusterLockGuard { local, leased: Some((self.clone(), node, kind)) });
             }
-            sleep(TURN_INTERVAL).await;
+            sleep(LOCK_INTERVAL).await;
         }
-        Err(Error::new(Code::Overloaded, "Too many callers are doing the same at the hub's other nodes."))
+        Err(Error::new(Code::Overloaded, "Other nodes of the hub are busy with requests of this kind."))
     }
 }
 
@@ -366,14 +366,14 @@ mod tests {
         let env = Env::seeded(1);
         let record = |id, beats| NodeRecord { id, beats };
         let (own, other, third) = (env.node_id(), env.node_id(), env.node_id());
-        let mut view = NodeView { own: record(own, 0), company: NodeCompany::Unknown, others: HashMap::new() };
+        let mut view = NodeView { own: record(own, 0), other_nodes: OtherNodes::Unknown, others: HashMap::new() };
         let long_ago = Instant::now() - Duration::from_secs(60);
         view.note(&[record(own, 1), record(other, 7), record(third, 3)], long_ago);
-        assert_eq!((view.company, view.own.beats), (NodeCompany::Unknown, 1));
+        assert_eq!((view.other_nodes, view.own.beats), (OtherNodes::Unknown, 1));
         view.note(&[record(own, 2), record(other, 8), record(third, 3)], Instant::now());
-        assert_eq!(view.company, NodeCompany::WithOthers);
+        assert_eq!(view.other_nodes, OtherNodes::Present);
         assert_eq!(view.silent(Duration::from_secs(10)), [record(third, 3)]);
         view.note(&[record(own, 3)], Instant::now());
-        assert_eq!((view.company, view.silent(Duration::ZERO)), (NodeCompany::Alone, Vec::new()));
+        assert_eq!((view.other_nodes, view.silent(Duration::ZERO)), (OtherNodes::Absent, Vec::new()));
     }
 }

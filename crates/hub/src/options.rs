@@ -1,12 +1,13 @@
 //! The hub's options. Every duration is here, so that tests can shorten it.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    net::{IpAddr, SocketAddr},
     path::PathBuf,
     time::Duration,
 };
 
 use attache_client::egress::{EgressGuard, EgressPolicy, IpNetwork};
+use attache_os::own_address;
 use attache_protocol::{KeyPin, rules::permission::OnTimeout};
 
 use crate::{ArtifactBucket, NodeOptions, Tls, deliveries};
@@ -112,6 +113,8 @@ pub struct Options {
     pub header_timeout: Duration,
     /// How long requests in flight may take during a drain.
     pub drain_limit: Duration,
+    /// How long the hub serves on after it was told to stop, while `/readyz` already reports not ready.
+    pub shutdown_delay: Duration,
     /// In total. One in eight is reserved for devices, and a caller may use one in four.
     pub max_connections: usize,
     /// Open streams, waiting requests and WebSockets per caller.
@@ -226,6 +229,7 @@ impl Options {
             response_timeout: Duration::from_secs(30),
             header_timeout: Duration::from_secs(10),
             drain_limit: Duration::from_secs(10),
+            shutdown_delay: Duration::ZERO,
             max_connections: 16_384,
             max_streams: 256,
             max_requests: 64,
@@ -252,13 +256,14 @@ impl Options {
         self.artifacts.clone().unwrap_or_else(|| self.data.join("blobs"))
     }
 
-    /// The hub's address, without a trailing slash.
+    /// The hub's address, without a trailing slash: in cards, links and the addresses of tunnels. If it listens on every
+    /// address, it is one that other machines reach.
     pub fn origin(&self) -> String {
-        let scheme = self.scheme();
         match &self.public_url {
             Some(url) => url.trim_end_matches('/').to_owned(),
-            None if self.listen.ip().is_unspecified() => format!("{scheme}://127.0.0.1:{}", self.listen.port()),
-            None => format!("{scheme}://{}", self.listen),
+            None => {
+                self.node_origin().unwrap_or_else(|| format!("{}://127.0.0.1:{}", self.scheme(), self.listen.port()))
+            }
         }
     }
 
@@ -274,7 +279,7 @@ impl Options {
 
     /// The address of the listener itself, whatever is in front of it. The other nodes of a hub use it.
     pub fn node_origin(&self) -> Option<String> {
-        let ip = Some(self.listen.ip()).filter(|ip| !ip.is_unspecified()).or_else(own_address)?;
+        let ip = Some(self.listen.ip()).filter(|ip| !ip.is_unspecified()).or_else(own_address::outward)?;
         Some(format!("{}://{}", self.scheme(), SocketAddr::new(ip, self.listen.port())))
     }
 
@@ -309,19 +314,4 @@ impl Options {
             !self_signed && !host.contains(':') && host != "localhost" && host.parse::<std::net::Ipv4Addr>().is_err()
         })
     }
-}
-
-/// The address of this machine for outbound packets. Nothing is sent to find it.
-fn own_address() -> Option<IpAddr> {
-    // Documentation addresses of RFC 5737 and RFC 3849, which are routed like others but belong to no one.
-    let outside: [(IpAddr, IpAddr); 2] = [
-        (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into()),
-        (Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()),
-    ];
-    let leaves_from = |(own, target): (IpAddr, IpAddr)| {
-        let socket = UdpSocket::bind((own, 0)).ok()?;
-        socket.connect((target, 9)).ok()?;
-        socket.local_addr().ok().map(|address| address.ip())
-    };
-    outside.into_iter().filter_map(leaves_from).find(|ip| !ip.is_loopback() && !ip.is_unspecified())
 }

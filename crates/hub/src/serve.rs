@@ -30,8 +30,8 @@ use crate::{
     connection_slot::{ConnectionSlot, ConnectionSlots},
     surface::{
         limits::{EdgeService, EdgeServiceFactory, MAX_HEADERS},
-        metered::Metered,
-        outgoing::{Outgoing, StreamExecutor},
+        metered::MeteredStream,
+        outgoing::{ResponseBody, StreamExecutor},
     },
     tls::Fingerprint,
 };
@@ -68,7 +68,7 @@ enum AcceptedConnection {
 #[derive(Clone, Copy)]
 struct ConnectionContext<'a> {
     hub: &'a Handle,
-    seat: &'a ConnectionSlot,
+    connection_slot: &'a ConnectionSlot,
     /// When it must have sent a request.
     until: Instant,
 }
@@ -79,26 +79,30 @@ enum HttpVersion {
     Two,
 }
 
-/// Serves the router on the listener until `shutdown` resolves. Then it stops accepting, ends long waits and streams,
+/// Serves the router on the listener until `shutdown` resolves and the delay is over. Then it stops accepting, ends long waits and streams,
 /// lets requests in flight finish, and closes the store.
 pub async fn serve(listener: TcpListener, router: Router, hub: Handle, shutdown: impl Future<Output = ()>) {
     let port = EdgeServiceFactory::new(hub.clone(), router);
     let speakers = HttpServers::new(hub.options());
-    let seats = Arc::new(ConnectionSlots::new(hub.options()));
+    let connection_slots = Arc::new(ConnectionSlots::new(hub.options()));
     let mut connections = JoinSet::new();
     let _watching = hub.options().tls.clone().map(|tls| {
         let every = hub.options().certificate_every;
         AbortOnDropHandle::new(tokio::spawn(tls.watch(every, hub.env().clone())))
     });
-    let mut shutdown = pin!(shutdown);
+    let mut shutdown = pin!(async {
+        shutdown.await;
+        hub.announce_shutdown();
+        sleep(hub.options().shutdown_delay).await;
+    });
     loop {
         tokio::select! {
             () = &mut shutdown => break,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => match seats.admit(&hub, peer.ip()) {
-                    Some(seat) => {
-                        connections.spawn(connect(hub.clone(), speakers.clone(), stream, port.edge(peer, seat)));
+                Ok((stream, peer)) => match connection_slots.admit(&hub, peer.ip()) {
+                    Some(connection_slot) => {
+                        connections.spawn(connect(hub.clone(), speakers.clone(), stream, port.edge(peer, connection_slot)));
                     }
                     None => hub.metrics().connections_refused.add(1),
                 },
@@ -123,13 +127,13 @@ pub async fn serve(listener: TcpListener, router: Router, hub: Handle, shutdown:
 async fn connect(hub: Handle, speakers: HttpServers, stream: TcpStream, edge: EdgeService) {
     let _ = stream.set_nodelay(true);
     let until = Instant::now() + hub.options().header_timeout;
-    let seat = edge.seat().clone();
+    let connection_slot = edge.connection_slot().clone();
     let opened = tokio::select! {
         opened = open(&hub, stream, until) => opened,
         () = hub.drained() => Err(io::ErrorKind::ConnectionAborted.into()),
-        () = seat.evicted() => Err(io::ErrorKind::ConnectionAborted.into()),
+        () = connection_slot.evicted() => Err(io::ErrorKind::ConnectionAborted.into()),
     };
-    let terms = ConnectionContext { hub: &hub, seat: &seat, until };
+    let terms = ConnectionContext { hub: &hub, connection_slot: &connection_slot, until };
     match opened {
         Ok(AcceptedConnection::Plain(stream, version)) => {
             serve_connection(terms, speakers.of(version), stream, edge).await;
@@ -166,11 +170,11 @@ async fn open(hub: &Handle, stream: TcpStream, until: Instant) -> io::Result<Acc
 async fn serve_connection<I, S>(terms: ConnectionContext<'_>, speaker: &Builder<StreamExecutor>, stream: I, service: S)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service<Request<Incoming>, Response = Response<Outgoing>, Error = Infallible> + Send,
+    S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible> + Send,
     S::Future: Send + 'static,
 {
-    let ConnectionContext { hub, seat, until } = terms;
-    let stream = TokioIo::new(Metered::new(stream, seat.clone(), hub.options().response_timeout));
+    let ConnectionContext { hub, connection_slot, until } = terms;
+    let stream = TokioIo::new(MeteredStream::new(stream, connection_slot.clone(), hub.options().response_timeout));
     let mut connection = pin!(speaker.serve_connection_with_upgrades(stream, service));
     let (mut is_draining, mut is_looked_at) = (false, false);
     let ended = loop {
@@ -180,10 +184,10 @@ where
                 is_draining = true;
                 connection.as_mut().graceful_shutdown();
             }
-            () = seat.evicted() => return,
+            () = connection_slot.evicted() => return,
             () = sleep_until(until), if !is_looked_at => {
                 is_looked_at = true;
-                if !seat.has_begun() {
+                if !connection_slot.has_begun() {
                     return;
                 }
             }
@@ -194,12 +198,12 @@ where
     }
 }
 
-async fn say_https(_: Request<Incoming>) -> Result<Response<Outgoing>, Infallible> {
+async fn say_https(_: Request<Incoming>) -> Result<Response<ResponseBody>, Infallible> {
     let error = Error::new(Code::InvalidRequest, "This port uses TLS, but the request was plain HTTP.")
         .hint("Use the same address with https:// (or wss://).");
     let mut response = error.into_response();
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    Ok(response.map(Outgoing::from))
+    Ok(response.map(ResponseBody::from))
 }
 
 /// Peeks at the first bytes. A client that sends nothing doesn't keep its slot.

@@ -1,4 +1,4 @@
-//! Detects that the hub itself stalled. It couldn't hear anyone then, so the silence is not blamed on devices.
+//! Detects that the hub itself stalled. It received nothing during that time, so devices aren't blamed for their silence.
 
 use std::{pin::pin, time::Duration};
 
@@ -16,11 +16,11 @@ pub(crate) struct StallDetector<'a> {
     gap: Option<Stall>,
 }
 
-/// A stall, during which no one could be heard.
+/// A stall, during which the hub received nothing.
 #[derive(Debug, Clone, Copy)]
 struct Stall {
     length: Duration,
-    /// By then everyone could be heard again.
+    /// By then the hub was receiving again.
     matters_until: Timestamp,
 }
 

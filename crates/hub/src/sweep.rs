@@ -8,7 +8,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::{
     Handle,
-    nodes::{LocalNode, NodeCompany},
+    nodes::{LocalNode, OtherNodes},
     stall_detector::StallDetector,
 };
 
@@ -25,7 +25,7 @@ pub(crate) async fn run(hub: Handle) {
     let mut retained_at: Option<Instant> = None;
     let mut clock_set = false;
     let mut pulse = StallDetector::new(&hub);
-    let mut company = hub.local_node().map(LocalNode::company);
+    let mut other_nodes = hub.local_node().map(LocalNode::other_nodes);
     // Until then the store knows every upload of this hub.
     let known = hub.store().clock().await.ok().flatten();
     loop {
@@ -34,11 +34,11 @@ pub(crate) async fn run(hub: Handle) {
             _ = pulse.during(ticks.tick()) => {}
         }
         let (lease, now) = (hub.options().heartbeat_timeout, pulse.now());
-        if !pulse.during(renew_if_alone(&hub, &mut company, lease, now)).await {
+        if !pulse.during(renew_if_alone(&hub, &mut other_nodes, lease, now)).await {
             continue;
         }
         if pulse.take_standstill() && !pulse.during(others_served(&hub)).await {
-            // As after a start: devices couldn't be heard, so their claims are renewed.
+            // As after a start: heartbeats couldn't be received, so claims are renewed.
             if let Err(error) = pulse.during(hub.store().renew_claims(lease, now)).await {
                 tracing::warn!(%error, "could not renew the claims after a stall");
                 pulse.remember_standstill();
@@ -77,22 +77,22 @@ pub(crate) async fn run(hub: Handle) {
     }
 }
 
-/// Whether deadlines may be applied: not before it is known whether other nodes serve. If they are all gone, devices couldn't be
-/// heard, and their claims are renewed as after a start. `company` is what was known.
-async fn renew_if_alone(hub: &Handle, company: &mut Option<NodeCompany>, lease: Duration, now: Timestamp) -> bool {
-    let current = hub.local_node().map(LocalNode::company);
-    if *company == Some(NodeCompany::Unknown)
-        && current == Some(NodeCompany::Alone)
+/// Whether deadlines may be applied: not before it is known whether other nodes serve. If they are all gone, nothing was received
+/// from devices meanwhile, and their claims are renewed as after a start. `other_nodes` is what was known.
+async fn renew_if_alone(hub: &Handle, other_nodes: &mut Option<OtherNodes>, lease: Duration, now: Timestamp) -> bool {
+    let current = hub.local_node().map(LocalNode::other_nodes);
+    if *other_nodes == Some(OtherNodes::Unknown)
+        && current == Some(OtherNodes::Absent)
         && let Err(error) = hub.store().renew_claims(lease, now).await
     {
         tracing::warn!(%error, "could not renew the claims");
         return false;
     }
-    *company = current;
-    current != Some(NodeCompany::Unknown)
+    *other_nodes = current;
+    current != Some(OtherNodes::Unknown)
 }
 
-/// Whether devices could be heard by others while this node stood still.
+/// Whether other nodes received heartbeats of devices while this node was stalled.
 async fn others_served(hub: &Handle) -> bool {
     match hub.local_node() {
         Some(node) => node.others_served(hub).await.unwrap_or(false),

@@ -76,7 +76,16 @@ impl ExistingPaths {
 
 fn is_work(route: &str) -> bool {
     let asks = route.contains("/{run}/permission-requests") || route.contains("/{run}/input-requests");
-    let ends = ["/pull", "/heartbeat", "/progress", "/complete", "/fail", "/release"];
+    let ends = [
+        "/pull",
+        "/heartbeat",
+        "/progress",
+        "/complete",
+        "/fail",
+        "/release",
+        "/worktree/outcome",
+        "/worktree-decisions",
+    ];
     asks || ends.iter().any(|end| route.ends_with(end))
 }
 
@@ -217,7 +226,7 @@ async fn unknown_ids_are_not_found_at_every_endpoint() {
     let mut wrong = Vec::new();
     // A PUT may create something new.
     let is_new = |method: &str, route: &str| {
-        method == "put" && (route.ends_with("/{tunnel}") || route.ends_with("/{delegation}"))
+        method == "put" && ["/{tunnel}", "/{delegation}", "/run-views/{name}"].iter().any(|end| route.ends_with(end))
     };
     for (method, route) in ROUTES.iter().filter(|(method, route)| variable(route) && !is_new(method, route)) {
         for shape in ["unknown", "other kind", "short", "not ascii"] {
@@ -237,6 +246,10 @@ async fn unknown_ids_are_not_found_at_every_endpoint() {
                     json!({"text": "x"}).to_string()
                 }
                 "/api/v1/permission-requests/{permission}/decision" => json!({"approved": true}).to_string(),
+                "/api/v1/task-runs/{run}/worktree" => json!({"action": "apply"}).to_string(),
+                "/api/v1/task-runs/{run}/worktree/outcome" => {
+                    json!({"number": 1, "outcome": {"result": "done"}}).to_string()
+                }
                 "/api/v1/notification-targets/{target}" => json!({"choices": {}}).to_string(),
                 _ => body,
             };

@@ -15,15 +15,15 @@ use attache_protocol::{
         run::{RunStatus, WorkerRef},
     },
     secret::SecretHash,
-    wire::{notification::NotificationChoices, run::SandboxLimit},
+    wire::{notification::NotificationChoices, run::SandboxLimit, worktree::WorktreeOutcome},
 };
 use attache_store::{
     ChannelStore, DelegationStore, DeliveryStore, Durability, NodeStore, NotificationStore, PeerStore, PushStore,
     QuotaStore, Result, SharedValueStore, StorageFault, Store, UserStore, WakeListener, WorkerRequestStore,
-    WriteContext,
+    WorktreeStore, WriteContext,
     record::{
         channel::*, delegation::*, delivery::*, node::*, notification::*, peer::*, push::*, quota::*, shared_value::*,
-        task::*, user::*, worker_request::*, *,
+        task::*, user::*, worker_request::*, worktree::*, *,
     },
 };
 use tokio::sync::watch;
@@ -118,7 +118,7 @@ counted! {
     fn create_run(context: WriteContext, run: NewRun) -> Result<RunCreation>;
     fn claim(runtime: RuntimeId, via: Option<ChannelConnection>, enforces: Vec<SandboxLimit>, lease: Duration, at: Timestamp) -> Result<Option<ClaimedRunRecord>>;
     fn progress(by: WorkerRef, run: RunId, progress: NewProgress, lease: Duration, at: Timestamp) -> Result<RunStatus>;
-    fn finish(by: WorkerRef, run: RunId, outcome: RunResult, usage: Option<Json>, at: Timestamp) -> Result<RunStatus>;
+    fn finish(by: WorkerRef, run: RunId, outcome: RunResult, usage: Option<Json>, inputs_taken: Option<Vec<InputId>>, at: Timestamp) -> Result<RunStatus>;
     fn cancel_run(context: WriteContext, run: RunId, reason: Option<String>) -> Result<RunRecord>;
     fn release(by: WorkerRef, run: RunId, at: Timestamp) -> Result<RunRecord>;
     fn run(tenant: TenantId, run: RunId) -> Result<RunRecord>;
@@ -257,6 +257,15 @@ counted! {
     fn resend_delivery(context: WriteContext, delivery: DeliveryId) -> Result<DeliveryRecord>;
     fn delivery(tenant: TenantId, delivery: DeliveryId) -> Result<DeliveryRecord>;
     fn deliveries(tenant: TenantId, filter: DeliveryFilter, page: Pagination) -> Result<ListPage<DeliveryRecord>>;
+    ---
+}
+
+counted! {
+    WorktreeStore
+    fn decide_worktree(context: WriteContext, decision: NewWorktreeDecision) -> Result<WorktreeDecisionRecord>;
+    fn settle_worktree(runtime: RuntimeId, run: RunId, number: i64, outcome: WorktreeOutcome, at: Timestamp) -> Result<WorktreeDecisionRecord>;
+    fn worktree_decision(tenant: TenantId, run: RunId) -> Result<Option<WorktreeDecisionRecord>>;
+    fn pending_worktrees(agent: AgentId, at: Timestamp) -> Result<Vec<WorktreeDecisionRecord>>;
     ---
 }
 

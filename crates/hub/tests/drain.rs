@@ -48,6 +48,27 @@ async fn a_draining_hub_is_alive_but_not_ready() {
 }
 
 #[tokio::test]
+async fn a_hub_that_is_told_to_stop_serves_until_proxies_have_noticed() {
+    let world = World::tuned(|options| options.shutdown_delay = Duration::from_secs(3)).await;
+    world.agent("builder").await;
+    let (hub, owner, stranger) = (world.hub.clone(), world.owner.clone(), world.anonymous());
+    let begun = Instant::now();
+    let (served, _data) = world.stop();
+    loop {
+        let reply = stranger.get("/readyz").await;
+        if reply.status == 503 {
+            assert_eq!(reply.json()["error"]["code"], "draining");
+            break;
+        }
+    }
+    let body = json!({"agent_id": "builder", "input": {"text": "a task"}});
+    owner.post("/api/v1/task-runs", body).await.expect(201);
+    assert!(!hub.is_draining());
+    served.await.unwrap();
+    assert!(begun.elapsed() >= Duration::from_secs(3), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
 async fn the_first_start_creates_the_owner_key_and_a_lost_file_can_be_recovered() {
     use std::{os::unix::fs::PermissionsExt as _, sync::Arc};
     let folder = tempfile::tempdir().unwrap();

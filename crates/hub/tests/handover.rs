@@ -2,16 +2,18 @@
 
 use std::time::{Duration, Instant};
 
+use attache_protocol::wire::awcp;
 use attache_store::record::shared_value::SharedValueKind;
 use serde_json::{Value, json};
 
 use crate::{
-    channel::peer::{read_run, run, worker},
-    world::{Engine, PATIENCE, TestDevice, World, on_all},
+    channel::peer::{TestPeer, WS, read_run, register_agent},
+    world::{Engine, PATIENCE, TestCaller, TestDevice, World, on_all},
 };
 
 on_all! {
     a_device_receives_the_secrets_over_http_while_it_holds_the_run
+    one_run_does_not_fill_the_room_of_all_delegations
 }
 
 pub const KEY: &str = "planted-private-key-0123456789";
@@ -32,6 +34,23 @@ fn hidden() -> Value {
     start("***", "***")
 }
 
+/// What a runtime declares that accepts folders.
+fn accepts_folders() -> Value {
+    json!({"extensions": [{"uri": awcp::EXTENSION}]})
+}
+
+/// A run of a delegation to this agent, whose device says that it accepts folders.
+pub async fn delegation(world: &World, device: &TestCaller, agent: &str) -> String {
+    device.post("/api/v1/agent-runtimes/runtime/heartbeat", accepts_folders()).await.expect(200);
+    delegation_run(world, agent).await
+}
+
+async fn delegation_run(world: &World, agent: &str) -> String {
+    let body = json!({"agent_id": agent, "task_type": awcp::TASK_TYPE});
+    let run = world.owner.post("/api/v1/task-runs", body).await.expect(201);
+    run["task_run_id"].as_str().unwrap().to_owned()
+}
+
 async fn wait_for_input(world: &World, id: &str) {
     while read_run(world, id).await["waiting"] != "input" {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -42,7 +61,7 @@ async fn wait_for_input(world: &World, id: &str) {
 async fn given(world: &World) -> (TestDevice, String, String) {
     world.agent("builder").await;
     let device = world.device("builder").await;
-    let id = run(world, "builder").await;
+    let id = delegation(world, &device.client, "builder").await;
     device.claim().await;
     let path = format!("/api/v1/task-runs/{id}/input");
     let asked = json!({"epoch": 1, "prompt": "START?"});
@@ -55,8 +74,10 @@ async fn given(world: &World) -> (TestDevice, String, String) {
 #[tokio::test]
 async fn a_worker_receives_the_secrets_over_its_channel() {
     let world = World::on_sqlite().await;
-    let (mut peer, _) = worker(&world, "builder").await;
-    let id = run(&world, "builder").await;
+    let key = register_agent(&world, "builder").await;
+    let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
+    peer.register(accepts_folders()).await;
+    let id = delegation_run(&world, "builder").await;
     peer.notify(json!({"action": "ready", "credits": 1})).await;
     peer.find_action("execute").await;
     let ask = json!({"action": "require_input", "task_run_id": id, "epoch": 1, "prompt": "START?"});
@@ -147,4 +168,31 @@ async fn another_channel_of_the_agent_receives_no_secrets() {
     let reply = newer.client.get(&answer).await;
     let body = String::from_utf8_lossy(&reply.body).into_owned();
     assert!(!body.contains(KEY) && !body.contains(TOKEN), "{body}");
+}
+
+/// Secrets of an ordinary run are stored nowhere, and a delegation's own older ones give way.
+async fn one_run_does_not_fill_the_room_of_all_delegations(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    world.agent("builder").await;
+    let device = world.device("builder").await;
+    let kept = async || world.store.shared_values(SharedValueKind::StartSecrets, world.env.now()).await.unwrap();
+    let send = async |id: &str, number: usize| {
+        let parts = json!([{"text": number.to_string()}, in_full()[1]]);
+        world.owner.post(&format!("/api/v1/task-runs/{id}/input"), json!({"parts": parts})).await.expect(200);
+    };
+    let ordinary = world.run("builder").await["task_run_id"].as_str().unwrap().to_owned();
+    device.claim().await;
+    send(&ordinary, 0).await;
+    assert_eq!(kept().await, []);
+    let events = world.owner.get(&format!("/api/v1/task-runs/{ordinary}/events?after=0")).await.expect(200).to_string();
+    assert!(events.contains("***") && !events.contains(KEY) && !events.contains(TOKEN), "{events}");
+    let path = format!("/api/v1/task-runs/{ordinary}/complete");
+    device.client.post(&path, json!({"epoch": 1, "output": {}})).await.expect(200);
+
+    let delegation = delegation(&world, &device.client, "builder").await;
+    device.claim().await;
+    for number in 0..6 {
+        send(&delegation, number).await;
+    }
+    assert_eq!(kept().await.iter().map(|value| value.holder.as_str()).collect::<Vec<_>>(), [delegation.as_str(); 4]);
 }

@@ -18,6 +18,7 @@ host_sessions see         read   own   own   own      -      -         -       -
 runs          see         read   yes   yes   yes      yes    own       own     own own
 runs          create      call   yes   yes   yes      -      yes       -       own own
 runs          cancel      call   yes   yes   yes      -      own       -       own own
+worktrees     decide      manage own   own   own      -      -         -       -   -
 runs          delete      manage yes   yes   own      -      -         -       -   -
 runs          give_input  call   yes   yes   yes      -      own       -       own own
 runs          work        manage -     -     -        -      own       own     -   -

@@ -501,7 +501,7 @@ async fn the_secrets_of_a_start_reach_the_worker_through_any_node() {
     let world = deaf(|_| {}).await;
     world.agent("builder").await;
     let device = world.device("builder").await;
-    let id = run(&world, "builder").await;
+    let id = handover::delegation(&world, &device.client, "builder").await;
     device.claim().await;
     let path = format!("/api/v1/task-runs/{id}/input");
     let asked = json!({"epoch": 1, "prompt": "START?"});
@@ -558,7 +558,7 @@ async fn what_a_device_reports_to_one_node_is_known_to_all() {
 async fn the_failures_of_a_target_count_together_and_what_a_person_resends_does_not_wait() {
     let world = deaf(|options| {
         callable(options);
-        options.outbox.patience = CircuitPolicy { failures: 3, pause: Duration::from_secs(3600) };
+        options.outbox.circuit_policy = CircuitPolicy { failures: 3, pause: Duration::from_secs(3600) };
         options.outbox.retries = vec![Duration::from_millis(10); 50];
         options.outbox.slots_per_target = 1;
     })

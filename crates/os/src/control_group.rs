@@ -90,7 +90,7 @@ impl RunResources {
 // === impl ControlGroups ===
 
 impl ControlGroups {
-    /// Looks at what there is.
+    /// Reads what this machine supports.
     pub fn support() -> ControlGroupSupport {
         let missing = |why| ControlGroupSupport { missing: Some(why), ..ControlGroupSupport::default() };
         let place = match place() {

@@ -23,7 +23,7 @@ use tokio::{
 #[derive(Debug)]
 pub struct GuardedPort {
     listener: TcpListener,
-    strangers: Arc<Mutex<StrangerSockets>>,
+    strangers: Arc<Mutex<UnprovenConnections>>,
 }
 
 /// A connection that is heard in full once its proof was given.
@@ -40,12 +40,12 @@ pub struct GuardedStream {
 pub struct ConnectionProof {
     is_given: AtomicBool,
     number: u64,
-    strangers: Arc<Mutex<StrangerSockets>>,
+    strangers: Arc<Mutex<UnprovenConnections>>,
 }
 
 /// Connections without a proof, the oldest first: a second handle of each, to close it.
 #[derive(Debug, Default)]
-struct StrangerSockets {
+struct UnprovenConnections {
     open: BTreeMap<u64, std::net::TcpStream>,
     next: u64,
 }
@@ -168,9 +168,9 @@ impl ConnectionProof {
     }
 }
 
-// === impl StrangerSockets ===
+// === impl UnprovenConnections ===
 
-impl StrangerSockets {
+impl UnprovenConnections {
     fn admit(&mut self, socket: std::net::TcpStream) -> u64 {
         if self.open.len() >= MAX_STRANGERS
             && let Some((_, oldest)) = self.open.pop_first()
@@ -185,7 +185,7 @@ impl StrangerSockets {
     }
 }
 
-fn lock(strangers: &Mutex<StrangerSockets>) -> MutexGuard<'_, StrangerSockets> {
+fn lock(strangers: &Mutex<UnprovenConnections>) -> MutexGuard<'_, UnprovenConnections> {
     strangers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -13,6 +13,8 @@ use rustix::fs::{Mode, OFlags};
 use crate::private_file::open_or_create;
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+/// How long those who are alone in a folder wait for each other.
+const ALONE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Blocks until the lock is free.
 pub fn wait(path: &Path) -> io::Result<File> {
@@ -74,31 +76,53 @@ impl FolderLock {
         Ok(is_locked.then(|| Self(vec![file])))
     }
 
-    /// Held by nobody else. The folder that somebody else still holds after the timeout is the error. One that isn't there,
-    /// or that a file system doesn't lock, is left out.
+    /// Held by nobody else. Waits for others who are alone there, which takes them a while, and until the timeout for those
+    /// who share it: their folder is the error. One that isn't there, or that a file system doesn't lock, is left out.
     pub fn alone<'a>(folders: impl IntoIterator<Item = &'a Path>, timeout: Duration) -> Result<Self, &'a Path> {
         let folders: Vec<&Path> = folders.into_iter().collect();
         let mut waited = Duration::ZERO;
         loop {
-            let mut held = Self(Vec::new());
-            let busy = folders.iter().find(|folder| {
-                let Ok(file) = open_folder(folder) else { return false };
-                match locked(file.try_lock()) {
-                    Ok(true) => held.0.push(file),
-                    Ok(false) => return true,
+            let (mut held, mut busy) = (Self(Vec::new()), None);
+            for folder in &folders {
+                let Ok(file) = open_folder(folder) else { continue };
+                match holder(&file) {
+                    Ok(None) => held.0.push(file),
+                    Ok(Some(Holder::Shared)) if waited >= timeout => return Err(folder),
+                    Ok(Some(Holder::Alone)) if waited >= timeout.max(ALONE_TIMEOUT) => return Err(folder),
+                    Ok(Some(_)) => busy = Some(folder),
                     Err(_) => {}
                 }
-                false
-            });
-            match busy {
-                None => return Ok(held),
-                Some(busy) if waited >= timeout => return Err(busy),
-                Some(_) => drop(held),
             }
+            if busy.is_none() {
+                return Ok(held);
+            }
+            drop(held);
             std::thread::sleep(RETRY_INTERVAL);
             waited += RETRY_INTERVAL;
         }
     }
+}
+
+/// Who has a folder.
+enum Holder {
+    Shared,
+    Alone,
+}
+
+/// Takes the lock, unless somebody has it.
+fn holder(file: &File) -> io::Result<Option<Holder>> {
+    if locked(file.try_lock())? {
+        return Ok(None);
+    }
+    if !locked(file.try_lock_shared())? {
+        return Ok(Some(Holder::Alone));
+    }
+    // Somebody else may have let go of it between the two.
+    if locked(file.try_lock())? {
+        return Ok(None);
+    }
+    file.unlock()?;
+    Ok(Some(Holder::Shared))
 }
 
 impl Drop for FolderLock {
@@ -132,9 +156,26 @@ mod tests {
         drop((one, other));
         let held = alone().unwrap();
         assert!(shared().is_none());
-        assert_eq!(alone().unwrap_err(), parent.path());
         drop(held);
         assert!(shared().is_some());
+    }
+
+    /// Two who are alone in different folders meet in those above, where neither is in the other's way for long.
+    #[test]
+    fn those_who_are_alone_wait_for_each_other_and_name_only_who_shares() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("folder");
+        std::fs::create_dir(&folder).unwrap();
+        let alone = || FolderLock::alone([parent.path(), &folder], Duration::ZERO);
+        let other = FolderLock::alone([parent.path()], Duration::ZERO).unwrap();
+        let user = FolderLock::shared(&folder, Duration::ZERO).unwrap();
+        assert_eq!(alone().unwrap_err(), folder);
+        drop(user);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| alone().is_ok());
+            drop(other);
+            assert!(waiting.join().unwrap());
+        });
     }
 
     #[tokio::test]

@@ -21,11 +21,17 @@ pub fn is_own(address: IpAddr) -> bool {
 
 /// The address that this machine would use to reach another network, if it has one.
 pub fn outward() -> Option<IpAddr> {
-    // RFC 5737 reserves it for documents.
-    let elsewhere = Ipv4Addr::new(192, 0, 2, 1);
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    socket.connect((elsewhere, PORT)).ok()?;
-    Some(socket.local_addr().ok()?.ip())
+    // RFC 5737 and RFC 3849 reserve them for documents; they are routed like others.
+    let elsewhere: [(IpAddr, IpAddr); 2] = [
+        (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into()),
+        (Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()),
+    ];
+    let leaves_from = |(any, target): (IpAddr, IpAddr)| {
+        let socket = UdpSocket::bind((any, 0)).ok()?;
+        socket.connect((target, PORT)).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    };
+    elsewhere.into_iter().filter_map(leaves_from).find(|ip| !ip.is_loopback() && !ip.is_unspecified())
 }
 
 #[cfg(test)]

@@ -127,6 +127,36 @@ pub const RUN_BY: &[(&str, &[&str])] = &[
     ("the desktop", &["*.desktop", "**/.config/autostart", "**/.config/systemd"]),
 ];
 
+/// Manifests of projects: they name programs, build steps and plugins that editors and language servers run. Every project has
+/// one, so a change of it isn't listed among the files above.
+const MANIFESTS: &[&str] = &[
+    "*.cabal",
+    "*.csproj",
+    "*.fsproj",
+    "*.sln",
+    "*.vbproj",
+    "build.sbt",
+    "cargo.toml",
+    "composer.json",
+    "deno.json",
+    "deno.jsonc",
+    "jsconfig.json",
+    "makefile",
+    "gnumakefile",
+    "meson.build",
+    "package.json",
+    "pom.xml",
+    "pyproject.toml",
+    "pytest.ini",
+    "setup.cfg",
+    "setup.py",
+    "tox.ini",
+    "tsconfig*",
+];
+
+/// Files that make the folder around them a repository, whose settings name programs.
+const REPOSITORY_FILES: [&str; 2] = ["head", "commondir"];
+
 /// Folders of installed programs, whose files run with whatever uses them.
 const INSTALLED: [&str; 4] = ["node_modules", "site-packages", "__pycache__", "venv"];
 
@@ -136,7 +166,7 @@ pub fn is_ordinary(path: &str) -> bool {
     let twin = path.to_ascii_lowercase();
     let names: Vec<&str> = twin.split('/').collect();
     let is_listed = |name: &str| {
-        let patterns = RUN_BY.iter().flat_map(|(_, patterns)| *patterns);
+        let patterns = RUN_BY.iter().flat_map(|(_, patterns)| *patterns).chain(MANIFESTS);
         patterns.map(|pattern| pattern.rsplit('/').next().unwrap_or(pattern)).any(|pattern| {
             match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
                 (Some(end), _) => name.ends_with(&end.to_ascii_lowercase()),
@@ -146,7 +176,8 @@ pub fn is_ordinary(path: &str) -> bool {
         })
     };
     let is_plain = |name: &&str| !name.is_empty() && !name.starts_with('.') && !INSTALLED.contains(name);
-    names.iter().all(|name| is_plain(name) && !is_listed(name))
+    let makes_repository = names.last().is_some_and(|name| REPOSITORY_FILES.contains(name));
+    names.iter().all(|name| is_plain(name) && !is_listed(name)) && !makes_repository
 }
 
 #[cfg(test)]
@@ -155,7 +186,7 @@ mod tests {
 
     #[test]
     fn hidden_and_obeyed_files_are_not_ordinary() {
-        for path in ["src/main.rs", "README.md", "a b/c.txt", "package.json", "src/build.rs.txt", "my.jest.config.js"] {
+        for path in ["src/main.rs", "README.md", "a b/c.txt", "src/build.rs.txt", "my.jest.config.js", "head/a.txt"] {
             assert!(is_ordinary(path), "{path}");
         }
         for path in [
@@ -180,6 +211,14 @@ mod tests {
             "web/prettier.config.mjs",
             "Jest.Config.TS",
             "vitest.config.mts",
+            "package.json",
+            "crates/x/Cargo.toml",
+            "pyproject.toml",
+            "tsconfig.base.json",
+            "App.csproj",
+            "Makefile",
+            "docs/HEAD",
+            "docs/commondir",
         ] {
             assert!(!is_ordinary(path), "{path}");
         }

@@ -80,6 +80,7 @@ codes! {
     ToolRefused      "tool_refused"       409 DENIED      "Call a tool that the caller registered and allowed, with arguments that match its schema.";
     InvalidFrame     "invalid_frame"      400 USAGE       "Compare the frame with docs/channels.md. `field` names the invalid member.";
     Busy             "busy"               409 FAILED      "The adapter runs one task at a time. Wait for the current one to end, or cancel it.";
+    DeviceOffline    "device_offline"     409 UNREACHABLE "Start the runtime on the agent's device: `attache runtime start`. Then try again.";
     AgentArchived    "agent_archived"     409 FAILED      "Archived agents accept no new runs. Use another agent.";
     PairingFailed    "pairing_failed"     404 NOT_FOUND   "Codes work once and expire after ten minutes. Create a new one for the same agent in the console.";
     PairingPending   "pairing_pending"    202 FAILED      "Confirm the code in the console, then try again.";

@@ -104,6 +104,8 @@ event_kinds! {
         NotificationTargetRemoved = "notification_target.removed",
         DelegationChanged = "delegation.changed",
         DelegationCancelRequested = "delegation.cancel_requested",
+        WorktreeDecided = "worktree.decided",
+        WorktreeSettled = "worktree.settled",
         TunnelOpened = "tunnel.opened",
         TunnelClosed = "tunnel.closed",
         PeerSet = "peer.set",

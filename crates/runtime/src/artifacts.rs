@@ -71,7 +71,7 @@ impl ArtifactUploader {
                 Some(private) => Some(private),
                 // A link may have been put in its place since.
                 None if cwd.as_ref().is_some_and(|cwd| cwd.canonicalize().is_ok_and(|real| real != *cwd)) => {
-                    return Err("the task's folder now leads through a link".to_owned());
+                    return Err("the task's folder now contains a symbolic link in its path".to_owned());
                 }
                 None => cwd,
             };

@@ -63,7 +63,7 @@ struct BacklogState {
 
 /// What to discard of the waiting items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BacklogDiscard {
+pub(crate) enum DiscardScope {
     /// Everything except artifacts.
     Progress,
     Everything,
@@ -121,12 +121,12 @@ impl Backlog {
     }
 
     /// Discards waiting items. A notice of that is sent last.
-    pub(crate) fn abandon(&self, loss: BacklogDiscard) {
+    pub(crate) fn abandon(&self, scope: DiscardScope) {
         let mut state = self.state();
         if state.is_last_word {
             return;
         }
-        let is_lost = |is_artifact: bool| loss == BacklogDiscard::Everything || !is_artifact;
+        let is_lost = |is_artifact: bool| scope == DiscardScope::Everything || !is_artifact;
         if let Some(call) = state.call.take_if(|call| is_lost(call.artifact.is_some())) {
             let lost = if call.artifact.is_some() { &mut state.dropped.artifacts } else { &mut state.dropped.progress };
             *lost += 1;
@@ -409,7 +409,7 @@ mod tests {
         backlog.next(1).await.unwrap();
         backlog.push(ProgressItem::Log(Json::of("l")));
         backlog.close();
-        backlog.abandon(BacklogDiscard::Progress);
+        backlog.abandon(DiscardScope::Progress);
         let calls = calls(&backlog).await;
         assert!(calls.len() == 1 && calls[0].contains("\"2 progress updates are missing here"), "{calls:?}");
     }
@@ -452,17 +452,17 @@ mod tests {
         }
         backlog.close();
         backlog.next(1).await.unwrap();
-        backlog.abandon(BacklogDiscard::Progress);
+        backlog.abandon(DiscardScope::Progress);
         let first = backlog.next(1).await.unwrap();
         assert_eq!(first.artifact.unwrap().get(), r#""a""#);
-        backlog.abandon(BacklogDiscard::Progress);
+        backlog.abandon(DiscardScope::Progress);
         assert_eq!(backlog.next(1).await.unwrap().report, first.report, "the call is still in flight");
         backlog.mark_sent();
-        backlog.abandon(BacklogDiscard::Everything);
+        backlog.abandon(DiscardScope::Everything);
         let last = backlog.next(1).await.unwrap();
         let line: adapter::AdapterLogLine = last.log.unwrap().parse().unwrap();
         assert!(line.message.starts_with("1 artifacts and 2 progress updates are missing here"), "{line:?}");
-        backlog.abandon(BacklogDiscard::Everything);
+        backlog.abandon(DiscardScope::Everything);
         assert_eq!(backlog.next(1).await.unwrap().report, last.report, "the notice itself is not discarded");
         backlog.mark_sent();
         assert_eq!(backlog.next(1).await, None);

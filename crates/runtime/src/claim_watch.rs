@@ -3,10 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use attache_client::{Backoff, HubClient, channel::ChannelState};
-use attache_protocol::{EventKind, Json, RunId, WorkerRequestId, env::Env, rules::run::RunStatus, wire::event::Event};
+use attache_protocol::{
+    EventKind, InputId, Json, RunId, WorkerRequestId, env::Env, rules::run::RunStatus, wire::event::Event,
+};
 use serde::Deserialize;
 
-use crate::{inbox::ChannelInbox, progress::ClaimContext};
+use crate::{
+    inbox::{CallerInput, ChannelInbox},
+    progress::ClaimContext,
+};
 
 /// The member of `task.claimed` that identifies the claim.
 #[derive(Deserialize)]
@@ -27,6 +32,7 @@ pub(crate) enum ClaimSource {
 /// The event for unsolicited input.
 #[derive(Deserialize)]
 struct InputReceivedEventData {
+    input_id: Option<InputId>,
     input_request_id: Option<WorkerRequestId>,
     parts: Json,
 }
@@ -101,8 +107,10 @@ async fn follow(claimant: &ClaimContext, source: ClaimSource, inbox: &ChannelInb
                     return stop.set(reason);
                 }
                 let is_input = is_ours && source == ClaimSource::Pull && event.kind == EventKind::TaskInputReceived;
-                if is_input && let Ok(InputReceivedEventData { input_request_id: None, parts }) = event.data.parse() {
-                    inbox.give_input(run, parts);
+                if is_input
+                    && let Ok(InputReceivedEventData { input_id, input_request_id: None, parts }) = event.data.parse()
+                {
+                    inbox.give_input(run, CallerInput { id: input_id, parts });
                 }
             }
             Err(error) if error.is_denied() => return link.failed(&error),

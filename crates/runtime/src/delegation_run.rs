@@ -277,8 +277,8 @@ impl DelegationRun<'_> {
     /// Relays what arrives while the agent works: AWCP messages to the collaborator, anything else to the agent.
     async fn pass_on(&self, id: &str, progress: &ProgressSender) -> std::convert::Infallible {
         loop {
-            let parts = self.device.inbox.input(self.claimant.run).await;
-            let message = parts.parse::<Vec<Part>>().ok().and_then(|parts| AwcpMessage::among(&parts).ok());
+            let input = self.device.inbox.input(self.claimant.run).await;
+            let message = input.parts.parse::<Vec<Part>>().ok().and_then(|parts| AwcpMessage::among(&parts).ok());
             if let Some(message) = message {
                 // An end reaches the work through `BorrowedFolder::ended`. A repeated START changes nothing. Messages
                 // about other delegations are ignored.
@@ -287,7 +287,7 @@ impl DelegationRun<'_> {
                 }
                 continue;
             }
-            question_bridge::relay_unsolicited_input(self.device, self.claimant.run, parts, progress).await;
+            question_bridge::relay_unsolicited_input(self.device, self.claimant.run, input, progress).await;
         }
     }
 
@@ -299,7 +299,7 @@ impl DelegationRun<'_> {
         task: &RunTask,
         reply: Result<TaskReply, DispatchFailure>,
     ) -> Result<ExecutionOutcome, String> {
-        let TaskReply { success, output, error, usage } = match reply {
+        let TaskReply { success, output, error, usage, inputs_taken: _ } = match reply {
             Ok(reply) => reply,
             Err(DispatchFailure { message, .. }) => TaskReply::failed("", message),
         };
@@ -391,10 +391,11 @@ fn task(task: RunTask, folder: &BorrowedFolder) -> RunTask {
         workspace_root: Some(path),
         sandbox: Some(Json::of(&Sandbox::from(folder.sandbox()))),
         default_sandbox: None,
-        // The folder is somebody else's, and gone afterwards.
+        // The folder belongs to someone else and disappears afterwards.
         worktrees: None,
         for_owner: false,
         host_session: None,
+        parent_task_run_id: None,
         ..task
     }
 }

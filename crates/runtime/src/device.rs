@@ -13,7 +13,10 @@ use attache_protocol::{
     wire::{
         adapter::{AdapterHealth, WallsProof},
         run::Sandbox,
-        runtime::{ASKS, DeclaredExtension, DeclaredSandbox, PLANS, SANDBOX, TAKES_INPUT, WORKTREES, WalledRuns},
+        runtime::{
+            ASKS, DeclaredExtension, DeclaredSandbox, PLANS, SANDBOX, TAKES_INPUT, WORKTREE_DECISIONS, WORKTREES,
+            WalledRuns,
+        },
     },
 };
 
@@ -29,6 +32,7 @@ use crate::{
     link::HubLink,
     profile::Profile,
     report::ReportQueue,
+    worktree_decisions::WorktreeNotice,
 };
 
 #[derive(Debug)]
@@ -46,6 +50,8 @@ pub(crate) struct DeviceRuntime {
     pub(crate) scratch: PathBuf,
     /// The folder in which they make worktrees.
     pub(crate) worktrees: PathBuf,
+    /// Wakes who carries out decisions about them.
+    pub(crate) worktree_notice: Arc<WorktreeNotice>,
     /// Folders with keys, from which nothing is handed over.
     pub(crate) withheld: Vec<PathBuf>,
     /// Instructions of this device, for an adapter that doesn't read them itself.
@@ -89,7 +95,8 @@ impl DeviceRuntime {
         let asks = agent.asks.then(|| DeclaredExtension::new(ASKS));
         let plans = agent.plans.then(|| DeclaredExtension::new(PLANS));
         let takes_input = agent.takes_input.then(|| DeclaredExtension::new(TAKES_INPUT));
-        let worktrees = agent.worktrees.then(|| DeclaredExtension::new(WORKTREES));
+        let worktrees = [WORKTREES, WORKTREE_DECISIONS].map(DeclaredExtension::new);
+        let worktrees = worktrees.into_iter().filter(|_| agent.worktrees);
         let walls = agent.walls.clone().map(|proof| {
             let params = Json::of(&DeclaredSandbox { runs: self.walled, proof });
             DeclaredExtension { uri: SANDBOX.to_owned(), params: Some(params) }

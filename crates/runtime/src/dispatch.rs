@@ -113,9 +113,11 @@ pub(crate) async fn execute(device: &Arc<DeviceRuntime>, job: RunDispatch, abort
             reason = stop.requested() => Err(reason),
             () = device.link.denied() => Err("the hub no longer accepts this device".to_owned()),
             () = abort.cancelled() => {
-                let usage = cancel(device, run).await;
+                let reply = stop_task(device, run).await;
+                let (usage, taken) = reply.map(|reply| (reply.usage, reply.inputs_taken)).unwrap_or_default();
                 let message = "The runtime was stopped before the task finished.";
-                Ok((ExecutionOutcome::failed("runtime_stopped", message, usage.as_ref()), None))
+                let usage = usage.filter(countable);
+                Ok((ExecutionOutcome::failed("runtime_stopped", message, usage.as_ref()).taking(taken), None))
             }
         }
     };
@@ -139,8 +141,13 @@ pub(crate) async fn execute(device: &Arc<DeviceRuntime>, job: RunDispatch, abort
 
 /// Stops the run on this device, and returns its total usage if the agent reported it.
 pub(crate) async fn cancel(device: &DeviceRuntime, run: RunId) -> Option<Json> {
+    stop_task(device, run).await.and_then(|reply| reply.usage).filter(countable)
+}
+
+/// Stops the run on this device, and returns the adapter's last word on it.
+async fn stop_task(device: &DeviceRuntime, run: RunId) -> Option<TaskReply> {
     match timeout(CANCEL_TIMEOUT, device.adapter.cancel(run)).await {
-        Ok(Ok(reply)) => return reply.and_then(|reply| reply.usage).filter(countable),
+        Ok(Ok(reply)) => return reply,
         Ok(Err(trouble)) => tracing::warn!(run.id = %run, ?trouble, "failed to stop the task at the adapter"),
         Err(_) => tracing::warn!(run.id = %run, "the adapter did not stop the task in time"),
     }
@@ -162,24 +169,28 @@ async fn work(
     let progress = ProgressReporter::start(claimant.clone(), reports);
     // Only the agent speaks in its run. The hub reports the claim and the device.
     if !sent && let Err(DispatchFailure { code, message }) = instruct(device, &mut task).await {
-        return (ExecutionOutcome::failed(code, &message, None), None);
+        return (ExecutionOutcome::failed(code, &message, None).taking(Some(Vec::new())), None);
     }
     let attachments = match sent {
         true => Attachments::default(),
         false => match Attachments::fetch(device.hub(), &task.input, &device.scratch, &device.env).await {
             Ok(attachments) => attachments,
-            Err(message) => return (ExecutionOutcome::failed("rejected", &message, None), None),
+            Err(message) => {
+                return (ExecutionOutcome::failed("rejected", &message, None).taking(Some(Vec::new())), None);
+            }
         },
     };
     task.files.clone_from(&attachments.files);
-    let inputs = question_bridge::pass_on_input(device.clone(), claimant.run, progress.sender());
+    let (run, has_ended, replays) = (claimant.run, CancellationToken::new(), !matches!(mode, DispatchMode::Start));
+    let inputs = question_bridge::pass_on_input(device.clone(), run, progress.sender(), has_ended.clone());
     let inputs = AbortOnDropHandle::new(tokio::spawn(inputs));
     let mut listener = AdapterListener::new(device.clone(), claimant, known, progress.sender());
     let reply = match mode {
         DispatchMode::Replay(reply) => Ok(replay(device, task.task_run_id, reply, &mut listener).await),
         DispatchMode::Start | DispatchMode::Join => drive(device, &task, sent, &mut listener).await,
     };
-    drop(inputs);
+    has_ended.cancel();
+    let _ = timeout(ANSWER_DRAIN_TIMEOUT, inputs).await;
     drop(attachments);
     listener.drain_answers().await;
     // Once the run has ended, so that its worktree is there if it has one.
@@ -187,10 +198,14 @@ async fn work(
         worktree if worktree.is_dir() => ArtifactUploader { cwd: worktree.canonicalize().ok(), ..shelf },
         _ => shelf,
     };
+    // What an adapter accepted counts as delivered, unless it says better. Another process may have passed on some of it.
+    let accepted = Some(device.inbox.close(run)).filter(|_| !replays);
+    let taken = reply.as_ref().ok().and_then(|reply| reply.inputs_taken.clone()).or(accepted);
     let outcome = match reply {
         Ok(reply) => outcome(&shelf, reply).await,
         Err(DispatchFailure { code, message }) => ExecutionOutcome::failed(code, &message, None),
     };
+    let outcome = outcome.taking(taken);
     let untold = progress.finish().await;
     (outcome, untold)
 }
@@ -408,7 +423,7 @@ pub(crate) async fn remembered(device: &DeviceRuntime, run: RunId) -> Option<Tas
 }
 
 async fn outcome(shelf: &ArtifactUploader, reply: TaskReply) -> ExecutionOutcome {
-    let TaskReply { success, output, error, usage } = reply;
+    let TaskReply { success, output, error, usage, inputs_taken: _ } = reply;
     let usage = usage.or_else(|| member(output.as_ref()?, "usage"));
     // Invalid usage must not spoil the result.
     let usage = usage.filter(countable);

@@ -120,6 +120,9 @@ async fn send_heartbeat(device: &DeviceRuntime, profiles: &Profiles) -> bool {
             for run in answer.cancelled {
                 device.inbox.question_claim(run);
             }
+            if answer.worktree_decisions {
+                device.worktree_notice.give();
+            }
             if let Some(token) = answer.runtime_token {
                 rotate(device, profiles, token).await;
             }

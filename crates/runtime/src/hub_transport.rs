@@ -24,7 +24,7 @@ pub(crate) struct HubTransport {
     pub(crate) channel: Option<ChannelHandle>,
 }
 
-/// How long to wait for the channel before HTTP is used: the connection may be dead without anyone noticing.
+/// How long to wait for the channel before HTTP is used: the connection may be broken without either side noticing.
 const CHANNEL_SEND_TIMEOUT: Duration = Duration::from_secs(1);
 /// Leaves room for the rest of the frame.
 const MAX_PAYLOAD: usize = MAX_FRAME - (16 << 10);
@@ -61,30 +61,37 @@ impl HubTransport {
 
     pub(crate) async fn finish(&self, run: RunId, epoch: i64, outcome: &ExecutionOutcome) -> Result<(), Error> {
         let payload = match outcome.clone() {
-            ExecutionOutcome::Completed { output, usage } => Done {
+            ExecutionOutcome::Completed { output, usage, inputs_taken } => Done {
                 task_run_id: run,
                 epoch,
                 result_summary: None,
                 artifact_refs: None,
                 usage_stats: usage,
                 output: Some(output),
+                inputs_taken,
             }
             .payload(),
-            ExecutionOutcome::Failed { output, usage } => {
-                Fail { task_run_id: run, epoch, error: None, code: None, usage_stats: usage, output: Some(output) }
-                    .payload()
+            ExecutionOutcome::Failed { output, usage, inputs_taken } => Fail {
+                task_run_id: run,
+                epoch,
+                error: None,
+                code: None,
+                usage_stats: usage,
+                output: Some(output),
+                inputs_taken,
             }
+            .payload(),
         };
         if let Some(answer) = self.ask(payload).await {
             return answer.map(drop);
         }
         let epoch = Some(epoch);
         match outcome.clone() {
-            ExecutionOutcome::Completed { output, usage } => {
-                self.hub.complete(run, &CompleteRequest { epoch, output, usage }).await.map(drop)
+            ExecutionOutcome::Completed { output, usage, inputs_taken } => {
+                self.hub.complete(run, &CompleteRequest { epoch, output, usage, inputs_taken }).await.map(drop)
             }
-            ExecutionOutcome::Failed { output, usage } => {
-                self.hub.fail(run, &FailRequest { epoch, output, usage }).await.map(drop)
+            ExecutionOutcome::Failed { output, usage, inputs_taken } => {
+                self.hub.fail(run, &FailRequest { epoch, output, usage, inputs_taken }).await.map(drop)
             }
         }
     }

@@ -8,7 +8,7 @@ use std::{
 
 use attache_client::channel::{ChannelEvent, ChannelHandle, ChannelPeer};
 use attache_protocol::{
-    Json, RunId,
+    InputId, Json, RunId,
     wire::{envelope::Ready, run::ClaimedRun},
 };
 use tokio::{sync::watch, time::Instant};
@@ -18,6 +18,7 @@ use crate::{
     claims::HeldClaims,
     connection_status::{ConnectionMode, ConnectionStatusFile},
     link::HubLink,
+    worktree_decisions::WorktreeNotice,
 };
 
 #[derive(Debug)]
@@ -28,12 +29,15 @@ pub(crate) struct ChannelInbox {
     claims: HeldClaims,
     link: HubLink,
     presence: ConnectionStatusFile,
+    worktree_notice: Arc<WorktreeNotice>,
 }
 
 #[derive(Debug, Default)]
 struct InboxState {
     claimed: VecDeque<ClaimedRun>,
-    inputs: VecDeque<(RunId, Json)>,
+    inputs: VecDeque<(RunId, CallerInput)>,
+    /// Input that the adapter accepted, of runs at work.
+    accepted: Vec<(RunId, InputId)>,
     /// Runs that, according to the hub, this device no longer holds. The hub doesn't say which claim it means.
     doubted: VecDeque<RunId>,
     /// The ids of recently received inputs.
@@ -51,6 +55,14 @@ struct InboxState {
     is_answer_lost: bool,
 }
 
+/// Unsolicited input from the caller of a run.
+#[derive(Debug, Clone)]
+pub(crate) struct CallerInput {
+    /// The hub's id, if it says it.
+    pub(crate) id: Option<InputId>,
+    pub(crate) parts: Json,
+}
+
 /// How many inputs can wait for the run, and how many ids are remembered.
 const MAX_INPUTS: usize = 64;
 const SETTLING_INTERVAL: Duration = Duration::from_secs(3);
@@ -60,8 +72,20 @@ const UNSURE_TIMEOUT: Duration = Duration::from_secs(150);
 // === impl ChannelInbox ===
 
 impl ChannelInbox {
-    pub(crate) fn new(claims: HeldClaims, link: HubLink, presence: ConnectionStatusFile) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), moved: watch::Sender::new(0), claims, link, presence })
+    pub(crate) fn new(
+        claims: HeldClaims,
+        link: HubLink,
+        presence: ConnectionStatusFile,
+        worktree_notice: Arc<WorktreeNotice>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::default(),
+            moved: watch::Sender::new(0),
+            claims,
+            link,
+            presence,
+            worktree_notice,
+        })
     }
 
     /// The next claim that arrived over the channel.
@@ -75,19 +99,31 @@ impl ChannelInbox {
     }
 
     /// Unsolicited input from the caller of the run.
-    pub(crate) async fn input(&self, run: RunId) -> Json {
+    pub(crate) async fn input(&self, run: RunId) -> CallerInput {
         let mut moved = self.watch();
         loop {
             {
                 let mut state = self.state();
                 let place = state.inputs.iter().position(|(of, _)| *of == run);
-                if let Some((_, parts)) = place.and_then(|place| state.inputs.remove(place)) {
-                    return parts;
+                if let Some((_, input)) = place.and_then(|place| state.inputs.remove(place)) {
+                    return input;
                 }
             }
             // The sender lives in `self`, so waiting can't fail.
             let _ = moved.changed().await;
         }
+    }
+
+    /// The adapter accepted this input.
+    pub(crate) fn accept(&self, run: RunId, input: Option<InputId>) {
+        self.state().accepted.extend(input.map(|input| (run, input)));
+    }
+
+    /// The run has ended. Returns which of its input the adapter accepted; what still waits never gets there.
+    pub(crate) fn close(&self, run: RunId) -> Vec<InputId> {
+        let mut state = self.state();
+        state.inputs.retain(|(of, _)| *of != run);
+        state.accepted.extract_if(.., |(of, _)| *of == run).map(|(_, input)| input).collect()
     }
 
     /// Waits until the hub says that this device doesn't hold the run.
@@ -118,14 +154,14 @@ impl ChannelInbox {
     }
 
     /// Input that did not arrive over the channel.
-    pub(crate) fn give_input(&self, run: RunId, parts: Json) {
+    pub(crate) fn give_input(&self, run: RunId, input: CallerInput) {
         {
             let mut state = self.state();
             if state.inputs.len() >= MAX_INPUTS {
                 tracing::warn!(run.id = %run, "the adapter does not accept input; dropping some of it");
                 state.inputs.pop_front();
             }
-            state.inputs.push_back((run, parts));
+            state.inputs.push_back((run, input));
         }
         self.notify_watchers();
     }
@@ -254,7 +290,11 @@ impl ChannelPeer for ChannelInbox {
                 }
             }
             ChannelEvent::Cancel(run) => self.question_claim(run),
-            ChannelEvent::Input { run, parts, msg_id } => {
+            // It came too late. The hub tells its sender.
+            ChannelEvent::Input { run, .. } if !self.claims.named().contains(&run) => {
+                tracing::debug!(run.id = %run, "ignored input to a run that isn't at work here");
+            }
+            ChannelEvent::Input { run, parts, input_id, msg_id } => {
                 {
                     let mut state = self.state();
                     if state.heard.contains(&msg_id) {
@@ -265,8 +305,9 @@ impl ChannelPeer for ChannelInbox {
                         state.heard.pop_front();
                     }
                 }
-                self.give_input(run, parts);
+                self.give_input(run, CallerInput { id: input_id, parts });
             }
+            ChannelEvent::WorktreeDecisions => self.worktree_notice.give(),
             ChannelEvent::Drain => tracing::debug!("the hub is draining"),
             ChannelEvent::Other(frame) => tracing::debug!(action = frame.action(), "ignored an unknown frame"),
         }

@@ -33,6 +33,7 @@ mod runtime;
 mod shutdown;
 mod supervise;
 mod work_loop;
+mod worktree_decisions;
 
 pub use connection_status::ConnectionStatus;
 pub use error::Error;

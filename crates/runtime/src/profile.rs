@@ -104,14 +104,14 @@ struct WithSecrets<'a, T>(&'a T);
 fn kept_sessions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<KeptSessions>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Written {
+    enum StoredKeptSessions {
         Before(bool),
         Kept(Option<KeptSessions>),
     }
-    Ok(match Written::deserialize(deserializer)? {
-        Written::Before(true) => Some(KeptSessions::All),
-        Written::Before(false) => None,
-        Written::Kept(kept) => kept,
+    Ok(match StoredKeptSessions::deserialize(deserializer)? {
+        StoredKeptSessions::Before(true) => Some(KeptSessions::All),
+        StoredKeptSessions::Before(false) => None,
+        StoredKeptSessions::Kept(kept) => kept,
     })
 }
 

@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
-    backlog::{Backlog, BacklogDiscard},
+    backlog::{Backlog, DiscardScope},
     hub_transport::HubTransport,
     link::HubLink,
     shutdown::StopSignal,
@@ -346,9 +346,9 @@ impl PendingProgress {
         let loss = if claimant.link.is_away() {
             return backlog.restart_drain_timer();
         } else if quiet >= ARTIFACT_STALL_TIMEOUT {
-            BacklogDiscard::Everything
+            DiscardScope::Everything
         } else if quiet >= PROGRESS_STALL_TIMEOUT || all >= TOTAL_DRAIN_TIMEOUT {
-            BacklogDiscard::Progress
+            DiscardScope::Progress
         } else {
             return;
         };

@@ -21,12 +21,14 @@ use attache_protocol::{
     },
 };
 use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     Notice,
     adapter::{AdapterCallError, AdapterQuestion},
     device::DeviceRuntime,
     hub_transport::is_disconnect,
+    inbox::CallerInput,
     notice::{AnswerKind, QuestionNotice},
     progress::{ClaimContext, ProgressItem, ProgressSender},
 };
@@ -243,7 +245,10 @@ async fn deliver(device: &DeviceRuntime, claimant: &ClaimContext, question: &Ada
             }
             (QuestionAnswer::Input(InputParts { parts, message }), AdapterQuestion::Input(question)) => {
                 let (parts, message) = (parts.clone(), message.clone());
-                device.adapter.send_input(run, &AdapterInputAnswer { id: question.id.clone(), parts, message }).await
+                device
+                    .adapter
+                    .send_input(run, &AdapterInputAnswer { id: question.id.clone(), parts, message, input_id: None })
+                    .await
             }
             _ => return,
         };
@@ -258,11 +263,16 @@ async fn deliver(device: &DeviceRuntime, claimant: &ClaimContext, question: &Ada
     }
 }
 
-/// Relays unsolicited input from the caller, until dropped.
-pub(crate) async fn pass_on_input(device: Arc<DeviceRuntime>, run: RunId, progress: ProgressSender) {
-    loop {
-        let parts = device.inbox.input(run).await;
-        relay_unsolicited_input(&device, run, parts, &progress).await;
+/// Relays unsolicited input from the caller until its run has ended. What is on its way to the adapter then gets there
+/// first.
+pub(crate) async fn pass_on_input(
+    device: Arc<DeviceRuntime>,
+    run: RunId,
+    progress: ProgressSender,
+    ended: CancellationToken,
+) {
+    while let Some(input) = ended.run_until_cancelled(device.inbox.input(run)).await {
+        relay_unsolicited_input(&device, run, input, &progress).await;
     }
 }
 
@@ -271,12 +281,12 @@ pub(crate) async fn pass_on_input(device: Arc<DeviceRuntime>, run: RunId, progre
 pub(crate) async fn relay_unsolicited_input(
     device: &DeviceRuntime,
     run: RunId,
-    parts: Json,
+    CallerInput { id: input_id, parts }: CallerInput,
     progress: &ProgressSender,
 ) {
     // Not repeated after a broken connection: the adapter may have received it already.
-    match device.adapter.send_input(run, &AdapterInputAnswer { id: None, parts, message: None }).await {
-        Ok(()) => {}
+    match device.adapter.send_input(run, &AdapterInputAnswer { id: None, parts, message: None, input_id }).await {
+        Ok(()) => device.inbox.accept(run, input_id),
         Err(AdapterCallError::Refused { status: 404, .. }) => {
             let line = AdapterLogLine {
                 code: Some(AdapterLogLine::INPUT_UNHEARD.to_owned()),

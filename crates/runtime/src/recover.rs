@@ -117,6 +117,7 @@ fn task(device: &DeviceRuntime, run: RunId, line: &LedgerEntry) -> Option<RunTas
         worktrees: None,
         for_owner: false,
         host_session: None,
+        parent_task_run_id: None,
         mcp: None,
         deadline: line.deadline,
         files: Vec::new(),

@@ -158,13 +158,14 @@ async fn verdict(device: &DeviceRuntime, report: &OutcomeReport) -> ReportDispos
             if matches!(refusal.status, 400 | 409 | 413 | 415 | 422) =>
         {
             let message = format!("The hub did not accept the result: {error}");
-            ReportDisposition::Instead(ExecutionOutcome::failed("adapter_invalid_reply", &message, usage.as_ref()))
+            let failed = ExecutionOutcome::failed("adapter_invalid_reply", &message, usage.as_ref());
+            ReportDisposition::Instead(failed.taking(outcome.inputs_taken().map(<[_]>::to_vec)))
         }
-        (attache_client::Error::Refused(refusal), ExecutionOutcome::Failed { output, usage })
+        (attache_client::Error::Refused(refusal), ExecutionOutcome::Failed { output, usage, .. })
             if matches!(refusal.status, 400 | 409 | 413 | 415 | 422) =>
         {
             match shortened(output, usage.as_ref()) {
-                Some(shorter) => ReportDisposition::Instead(shorter),
+                Some(shorter) => ReportDisposition::Instead(shorter.taking(outcome.inputs_taken().map(<[_]>::to_vec))),
                 None => ReportDisposition::Never(error.to_string()),
             }
         }

@@ -44,6 +44,7 @@ use crate::{
     shutdown::Shutdown,
     supervise::{AdapterCommand, AdapterSupervisor},
     work_loop::WorkLoop,
+    worktree_decisions::{self, WorktreeNotice},
 };
 
 #[derive(Clone)]
@@ -193,7 +194,8 @@ impl RuntimeService {
         }
         let claims = HeldClaims::default();
         let presence = ConnectionStatusFile::new(&options.home, profile.agent_id, options.env.clone());
-        let inbox = ChannelInbox::new(claims.clone(), link.clone(), presence.clone());
+        let worktree_notice = Arc::new(WorktreeNotice::default());
+        let inbox = ChannelInbox::new(claims.clone(), link.clone(), presence.clone(), worktree_notice.clone());
         let mut device = DeviceRuntime {
             adapter: AdapterClient::new(endpoint)?,
             transport: HubTransport { hub, channel: None },
@@ -203,6 +205,7 @@ impl RuntimeService {
             cwd,
             scratch: options.scratch,
             worktrees: options.home.join(WORKTREE_FOLDER),
+            worktree_notice: worktree_notice.clone(),
             withheld: options.withheld,
             instruction_file,
             collaborator: options.collaborator,
@@ -316,12 +319,16 @@ async fn serve(
         let (device, quit, profiles) = (device.clone(), quit.clone(), profiles.clone());
         async move { heartbeat::run_heartbeats(&device, &profiles, pace, quit).await }
     }));
+    let worktrees = AbortOnDropHandle::new(tokio::spawn({
+        let (device, quit) = (device.clone(), quit.clone());
+        async move { worktree_decisions::carry_out(&device, quit).await }
+    }));
     WorkLoop { device: device.clone(), wait: pace.pull_wait, concurrency, shutdown: shutdown.clone() }
         .run(rejoined)
         .await;
 
     quit.cancel();
-    for task in [beats, reports] {
+    for task in [beats, reports, worktrees] {
         if task.await.is_err() {
             tracing::error!("a part of the runtime stopped unexpectedly");
         }

@@ -292,6 +292,7 @@ fn task(device: &DeviceRuntime, claimed: ClaimedRun, deadline: Timestamp) -> Run
         default_sandbox: device.default_sandbox(claimed.for_owner).as_ref().map(Json::of),
         for_owner: claimed.for_owner,
         host_session: claimed.host_session,
+        parent_task_run_id: claimed.parent_task_run_id,
         mcp: claimed.mcp.map(|tools| tools_from_device(device, tools)),
         deadline: Some(deadline),
         files: Vec::new(),

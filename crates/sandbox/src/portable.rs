@@ -8,6 +8,10 @@ pub(crate) fn bwrap() -> Option<std::path::PathBuf> {
     None
 }
 
+pub(crate) fn file_view(_: &std::path::Path, _: &[&std::path::Path], _: &[&std::path::Path]) -> Vec<OsString> {
+    Vec::new()
+}
+
 /// The second stage fails here, so nothing runs without walls.
 pub(crate) fn arguments(launcher: &Launcher, _: &Walls) -> io::Result<Vec<OsString>> {
     let stage = &launcher.stage;
@@ -15,7 +19,7 @@ pub(crate) fn arguments(launcher: &Launcher, _: &Walls) -> io::Result<Vec<OsStri
 }
 
 pub(crate) fn prove(_: &Launcher, _: &[crate::Mechanism]) -> Proof {
-    Proof::of_nothing("This system has no walls that Attaché can use. Run such agents on Linux.")
+    Proof::of_nothing("Attaché has no sandbox for this system. Run such agents on Linux.")
 }
 
 pub fn enter(_: impl IntoIterator<Item = OsString>) -> io::Result<Infallible> {

@@ -18,7 +18,7 @@ pub struct Walls {
     /// the walls stand.
     pub exact: Vec<PathBuf>,
     /// Files that can be written to, each at the path of another one. Only namespaces can do that.
-    pub stand_ins: Vec<StandIn>,
+    pub overlays: Vec<FileOverlay>,
     /// Folders, such as the home folder, that are empty inside except for what is declared. What is written there ends
     /// with the process.
     pub private: Vec<PathBuf>,
@@ -44,7 +44,7 @@ pub struct Walls {
 
 /// A file that is shown in the place of another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StandIn {
+pub struct FileOverlay {
     pub file: PathBuf,
     pub shown_at: PathBuf,
 }
@@ -91,7 +91,7 @@ impl Walls {
             write: Vec::new(),
             read: Vec::new(),
             exact: Vec::new(),
-            stand_ins: Vec::new(),
+            overlays: Vec::new(),
             private: Vec::new(),
             hide: Vec::new(),
             fixed: Vec::new(),

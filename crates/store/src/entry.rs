@@ -8,10 +8,11 @@ pub(crate) mod peer;
 pub(crate) mod removal;
 pub(crate) mod user;
 pub(crate) mod worker_request;
+pub(crate) mod worktree;
 
 use attache_protocol::{
-    Actor, AgentId, ArtifactId, ConversationId, EventKind, Json, MessageId, RunId, RuntimeId, Timestamp, UserId,
-    WorkspaceId, digest, log,
+    Actor, AgentId, ArtifactId, ConversationId, EventKind, InputId, Json, MessageId, RunId, RuntimeId, Timestamp,
+    UserId, WorkspaceId, digest, log,
     rules::run::{FailureCode, LifecycleEvent, WaitReason, WorkerRef},
     wire::account::{AddedPart, Callers},
 };
@@ -88,6 +89,8 @@ struct TaskFinishedData<'a> {
     code: Option<FailureCode>,
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<&'a Json>,
+    #[serde(skip_serializing_if = "<[InputId]>::is_empty")]
+    undelivered_inputs: &'a [InputId],
 }
 
 #[derive(Serialize)]
@@ -95,6 +98,8 @@ struct TaskDeferredData<'a> {
     until: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<&'a Json>,
+    #[serde(skip_serializing_if = "<[InputId]>::is_empty")]
+    undelivered_inputs: &'a [InputId],
 }
 
 #[derive(Serialize)]
@@ -222,23 +227,29 @@ pub(crate) fn task_claimed(runtime: RuntimeId, epoch: i64, attempt: i64) -> LogE
 }
 
 /// A worker's report.
-pub(crate) fn task_finished(outcome: &RunResult, usage: Option<&Json>) -> LogEntry {
+/// The end of a worker's work, with the unsolicited input that its agent didn't get.
+pub(crate) fn task_finished(outcome: &RunResult, usage: Option<&Json>, undelivered_inputs: &[InputId]) -> LogEntry {
     match outcome {
         RunResult::Completed { .. } => {
-            (LifecycleEvent::Completed.kind(), Json::of(&TaskFinishedData { code: None, usage }))
+            (LifecycleEvent::Completed.kind(), Json::of(&TaskFinishedData { code: None, usage, undelivered_inputs }))
         }
-        RunResult::Failed { code, .. } => {
-            (LifecycleEvent::Failed { code: *code }.kind(), Json::of(&TaskFinishedData { code: Some(*code), usage }))
-        }
-        RunResult::Deferred { until } => {
-            (LifecycleEvent::Deferred { until: *until }.kind(), Json::of(&TaskDeferredData { until: *until, usage }))
-        }
+        RunResult::Failed { code, .. } => (
+            LifecycleEvent::Failed { code: *code }.kind(),
+            Json::of(&TaskFinishedData { code: Some(*code), usage, undelivered_inputs }),
+        ),
+        RunResult::Deferred { until } => (
+            LifecycleEvent::Deferred { until: *until }.kind(),
+            Json::of(&TaskDeferredData { until: *until, usage, undelivered_inputs }),
+        ),
     }
 }
 
 /// A failure decided by the rules.
 pub(crate) fn task_failed(code: FailureCode) -> LogEntry {
-    (LifecycleEvent::Failed { code }.kind(), Json::of(&TaskFinishedData { code: Some(code), usage: None }))
+    (
+        LifecycleEvent::Failed { code }.kind(),
+        Json::of(&TaskFinishedData { code: Some(code), usage: None, undelivered_inputs: &[] }),
+    )
 }
 
 pub(crate) fn task_cancelled(reason: Option<&str>) -> LogEntry {
@@ -332,9 +343,9 @@ mod tests {
         let runtime: RuntimeId = format!("rtm_{nil}").parse().unwrap();
         let agent: AgentId = format!("agt_{nil}").parse().unwrap();
         let rows = [
-            task_finished(&completed, None),
-            task_finished(&completed, Some(&usage)),
-            task_finished(&failed, Some(&usage)),
+            task_finished(&completed, None, &[]),
+            task_finished(&completed, Some(&usage), &[]),
+            task_finished(&failed, Some(&usage), &[]),
             task_failed(FailureCode::Expired),
             task_cancelled(None),
             task_requeued("released"),
@@ -366,7 +377,8 @@ mod tests {
     #[test]
     fn the_result_is_the_first_member_in_a_stream() {
         let output = Json::from_text(r#"{"text":"hi"}"#).unwrap();
-        let (_, empty) = task_finished(&RunResult::Completed { output: output.clone(), artifacts: Vec::new() }, None);
+        let (_, empty) =
+            task_finished(&RunResult::Completed { output: output.clone(), artifacts: Vec::new() }, None, &[]);
         assert_eq!(with_output(&empty, &output).get(), r#"{"output":{"text":"hi"}}"#);
         let (_, cancelled) = task_cancelled(Some("enough"));
         assert_eq!(with_output(&cancelled, &output).get(), r#"{"output":{"text":"hi"},"reason":"enough"}"#);

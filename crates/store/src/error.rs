@@ -8,7 +8,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why something can't be deleted yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Use {
+pub enum InUseReason {
     #[error("the run has not ended")]
     Live,
     #[error("a run that it started has not ended")]
@@ -24,7 +24,7 @@ pub enum Error {
     NotFound,
     #[error("the name is taken")]
     NameTaken,
-    /// An archived account of somebody else had it.
+    /// An archived account of another person had it.
     #[error("the name is reserved")]
     NameReserved,
     #[error("the agent is archived")]
@@ -43,7 +43,7 @@ pub enum Error {
     ApprovalUsed,
     /// It can't be deleted yet.
     #[error("{0}")]
-    InUse(Use),
+    InUse(InUseReason),
     /// The artifact doesn't belong to the run's workspace.
     #[error("{0} is not an artifact of this run's workspace")]
     ForeignArtifact(String),
@@ -114,7 +114,7 @@ pub enum Error {
     /// The file can't be used as it is, and a person has to fix it.
     #[error("{what}")]
     Unusable { what: String, hint: &'static str },
-    /// The node has ended: the others didn't hear from it for too long.
+    /// The node was ended because the others received no heartbeat from it for too long.
     #[error("this node was taken for dead")]
     NodeEnded,
     /// The database server can't be reached: why not.

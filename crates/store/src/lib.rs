@@ -31,11 +31,12 @@ mod store;
 mod users;
 mod weight;
 mod worker_requests;
+mod worktrees;
 
 pub use channels::{ChannelStore, MAX_FRAMES};
 pub use delegations::DelegationStore;
 pub use deliveries::DeliveryStore;
-pub use error::{Error, Result, Use};
+pub use error::{Error, InUseReason, Result};
 pub use fault::StorageFault;
 pub use nodes::NodeStore;
 pub use notifications::{MAX_NOTIFICATION_TARGETS, MAX_TENANT_NOTIFICATION_TARGETS, NotificationStore};
@@ -48,3 +49,4 @@ pub use store::{Durability, Store, WakeHint, WakeListener, WriteContext};
 pub use users::UserStore;
 pub use weight::{MAX_PAGE_BYTES, MAX_RUN_LOG_BYTES, PageWeight};
 pub use worker_requests::WorkerRequestStore;
+pub use worktrees::WorktreeStore;

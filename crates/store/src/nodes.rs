@@ -9,7 +9,7 @@ use crate::{Result, record::node::NodeRecord};
 /// `close_channels` does.
 ///
 /// A node that has ended or never started is unknown. It can't open or resume channels or lease anything
-/// ([`crate::Error::NodeEnded`]). The times of nodes aren't compared: whoever sees the same number of beats for long
+/// ([`crate::Error::NodeEnded`]). The times of nodes aren't compared: a node that sees the same number of heartbeats for long
 /// enough, by their own clock, may end the node.
 #[async_trait]
 pub trait NodeStore: Send + Sync {

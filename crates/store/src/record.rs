@@ -15,6 +15,7 @@ pub mod shared_value;
 pub mod task;
 pub mod user;
 pub mod worker_request;
+pub mod worktree;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -284,6 +285,8 @@ pub enum StoredCredential {
         user: Option<UserId>,
         /// The lower of the key's and the user's role.
         role: Role,
+        /// The user's current role.
+        user_role: Option<Role>,
         scopes: Option<Vec<KeyScope>>,
         expires_at: Option<Timestamp>,
         /// Also set if the user was removed.
@@ -299,7 +302,7 @@ pub enum StoredCredential {
 /// How often work is passed on unless its caller says otherwise.
 pub const USUAL_TTL: i64 = 8;
 
-/// What a run is to do and how: what its caller decides, and nobody changes later.
+/// What a run is to do and how: decided by its caller and never changed afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunSpec {
     pub parent: Option<RunId>,
@@ -472,7 +475,7 @@ pub struct HeartbeatResult {
 /// Lifetimes of claims, from the hub's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseTimes {
-    /// How long a claim lives without renewal.
+    /// How long a claim lasts without renewal.
     pub lease: Duration,
     /// A claim younger than this need not be named yet: its response may still be in transit.
     pub grace: Duration,

@@ -4,8 +4,8 @@ use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use attache_protocol::{
-    Actor, AgentId, ArtifactId, ChannelId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
-    WorkspaceId,
+    Actor, AgentId, ArtifactId, ChannelId, ConversationId, InputId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp,
+    UserId, WorkspaceId,
     rules::run::{RunStatus, WorkerRef},
     secret::SecretHash,
     wire::run::SandboxLimit,
@@ -13,7 +13,7 @@ use attache_protocol::{
 
 use crate::{
     ChannelStore, DelegationStore, DeliveryStore, NodeStore, NotificationStore, PeerStore, PushStore, QuotaStore,
-    Result, SharedValueStore, StorageFault, UserStore, WorkerRequestStore,
+    Result, SharedValueStore, StorageFault, UserStore, WorkerRequestStore, WorktreeStore,
     metrics::StoreMetrics,
     record::{
         AccountPatch, AccountRecord, AgentRef, ArtifactRecord, ClaimedRunRecord, ConversationRecord, HeartbeatResult,
@@ -138,6 +138,7 @@ pub trait Store:
     + NotificationStore
     + NodeStore
     + SharedValueStore
+    + WorktreeStore
     + Send
     + Sync
     + fmt::Debug
@@ -325,6 +326,9 @@ pub trait Store:
     /// `ForeignArtifact` for the first artifact that is not of the run's workspace; named artifacts become produced by the
     /// run, also if another run named them before. `usage` replaces the run's total.
     ///
+    /// `inputs_taken` says which unsolicited input the agent got. The row of the end lists all other such input of the run as
+    /// `undelivered_inputs`, oldest first, unless there is none. `None`: nothing is known about it.
+    ///
     /// A run that somebody else ended (cancelled, out of budget, timed out) has still used what it used: where this or
     /// `progress` is refused with `Ended`, the last worker's `usage` becomes the run's total if `Used::grew_from` says so,
     /// and the accounts follow. The refusal stands.
@@ -334,6 +338,7 @@ pub trait Store:
         run: RunId,
         outcome: RunResult,
         usage: Option<Json>,
+        inputs_taken: Option<Vec<InputId>>,
         at: Timestamp,
     ) -> Result<RunStatus>;
 

@@ -1,4 +1,4 @@
-//! What tests need and the product never has: worlds with a hub in this process, a model that does as it is told, and agent
+//! What only tests need: worlds with a hub in this process, a model that follows a script, and agent
 //! programs that do.
 
 #![allow(clippy::disallowed_methods, reason = "`json!` builds what a stub says; nothing is relayed through it")]

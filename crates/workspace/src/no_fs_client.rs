@@ -2,23 +2,23 @@
 
 use std::{io::Read, path::Path};
 
-use crate::mount::{MountError, MountRequest, attache_fs::MountKeeping, missing};
+use crate::mount::{MountError, MountRequest, attache_fs::MountRecovery, missing};
 
 pub(crate) fn run(
     _at: &Path,
     _request: &MountRequest,
-    keeping: &MountKeeping,
+    recovery: &MountRecovery,
     _input: impl Read + Send + 'static,
     _unmount: impl FnOnce(),
 ) -> Result<(), MountError> {
-    refuse(keeping)
+    refuse(recovery)
 }
 
-pub(crate) fn replay(_request: &MountRequest, keeping: &MountKeeping) -> Result<(), MountError> {
-    refuse(keeping)
+pub(crate) fn replay(_request: &MountRequest, recovery: &MountRecovery) -> Result<(), MountError> {
+    refuse(recovery)
 }
 
-fn refuse(MountKeeping { number, journal }: &MountKeeping) -> Result<(), MountError> {
+fn refuse(MountRecovery { number, journal }: &MountRecovery) -> Result<(), MountError> {
     tracing::debug!(number, journal = %journal.display(), "no client of attache-fs");
     missing().into_iter().next().map_or(Ok(()), |missing| Err(MountError::Missing(missing)))
 }

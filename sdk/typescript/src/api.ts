@@ -406,6 +406,9 @@ export interface ClaimedRun {
 
 export interface CompleteRequest {
   epoch?: number | null;
+  /** What the agent got of the unsolicited input to the run. Whatever isn't listed is reported as undelivered. Without
+   * the member, nothing is known about it. */
+  inputs_taken?: Array<InputId> | null;
   /** `{"text","details"?,"artifact_refs"?:["art_…"],"message"?:{"parts"},"artifacts"?:[{"artifact_id"?,"name"?,"parts"}],
    * "reply"?:"message"}`, kept as sent. The last three are for A2A callers. */
   output: Json;
@@ -585,6 +588,20 @@ export interface CreatedKey {
   key: Key;
 }
 
+/** The owner decides about a worktree. */
+export interface DecideWorktreeRequest {
+  action: WorktreeAction;
+  /** The message of a commit. Default: the run's id. */
+  message?: string | null;
+}
+
+/** A run's worktree, as far as the hub knows. */
+export interface DecidedWorktree {
+  /** The newest one. */
+  decision?: WorktreeDecision | null;
+  task_run_id: RunId;
+}
+
 export interface DecisionRequest {
   approved: boolean;
   comment?: string | null;
@@ -754,6 +771,9 @@ export interface EventPage {
 
 export interface FailRequest {
   epoch?: number | null;
+  /** What the agent got of the unsolicited input to the run. Whatever isn't listed is reported as undelivered. Without
+   * the member, nothing is known about it. */
+  inputs_taken?: Array<InputId> | null;
   /** `{"error","code"?}`. */
   output: Json;
   usage?: Json | null;
@@ -822,6 +842,8 @@ export interface HeartbeatResponse {
   runtime_token?: string | null;
   server_time: Timestamp;
   status: Presence;
+  /** Decisions about worktrees wait for the device: `GET …/agent-runtimes/runtime/worktree-decisions`. */
+  worktree_decisions?: boolean;
 }
 
 /** A session that the host keeps for its working folder. */
@@ -1156,6 +1178,19 @@ export interface PendingQuestion {
   what: string;
 }
 
+/** A decision that the device is to carry out. */
+export interface PendingWorktreeDecision {
+  action: WorktreeAction;
+  message?: string | null;
+  /** Counts the decisions about this worktree. */
+  number: number;
+  task_run_id: RunId;
+}
+
+export interface PendingWorktreeDecisionList {
+  worktree_decisions: Array<PendingWorktreeDecision>;
+}
+
 /** The response to [`CreatePermissionRequest`] and to `GET …/permission-requests/{prm}?wait_ms=`. */
 export interface PermissionAnswer {
   /** Null while undecided. `false` if it expired or was cancelled. */
@@ -1427,6 +1462,35 @@ export interface RunList {
 /** A run's public status. */
 export type RunStatus = "pending" | "running" | "completed" | "failed" | "cancelled";
 
+export interface RunView {
+  filter: RunViewFilter;
+  name: string;
+}
+
+/** Which runs a view shows. Every given member must match; at least one must be given. */
+export interface RunViewFilter {
+  /** Runs of this agent, by name or id. */
+  agent?: string | null;
+  /** Runs created by this person or agent, by name or id. */
+  caller?: string | null;
+  /** Runs that cost at least this many dollars, as text. */
+  min_cost_usd?: string | null;
+  /** Runs created within this time. */
+  since?: RunViewPeriod | null;
+  status?: RunViewStatus | null;
+  /** Runs whose task, id, agent's name or caller contains this text. */
+  text?: string | null;
+}
+
+export interface RunViewList {
+  run_views: Array<RunView>;
+}
+
+/** How old a run may be. */
+export type RunViewPeriod = "1d" | "7d" | "30d";
+
+export type RunViewStatus = "pending" | "running" | "waiting" | "completed" | "failed" | "cancelled";
+
 export interface Runtime {
   agent_id: AgentId;
   attached_at: Timestamp;
@@ -1482,6 +1546,13 @@ export interface SetQuotaRequest {
   tokens?: number | null;
   /** A user's name or id. */
   user?: string | null;
+}
+
+/** The device reports what it made of a decision. Unknown members are ignored. */
+export interface SettleWorktreeRequest {
+  /** The decision's number. */
+  number: number;
+  outcome: WorktreeOutcome;
 }
 
 /** A skill the agent offers. */
@@ -1643,6 +1714,39 @@ export interface WorkspaceArtifact {
 
 export type WorkspaceId = string;
 
+export type WorktreeAction = "commit" | "apply" | "discard";
+
+export interface WorktreeDecision {
+  action: WorktreeAction;
+  decided_at: Timestamp;
+  /** The actor who decided, as in the audit log. */
+  decided_by: string;
+  outcome?: WorktreeOutcome | null;
+  /** When the device answered. */
+  settled_at?: Timestamp | null;
+  state: WorktreeDecisionState;
+}
+
+export type WorktreeDecisionState = "pending" | "settled" | "unanswered";
+
+/** What the device did. Unknown members are ignored. */
+export interface WorktreeOutcome {
+  /** The run's branch. */
+  branch?: string | null;
+  /** The commit that was made. */
+  commit?: string | null;
+  /** The files that were applied, or that conflict. */
+  files?: Array<string>;
+  /** The folder that the worktree was made from. */
+  folder?: string | null;
+  /** What went wrong, as the device says it. */
+  message?: string | null;
+  result: WorktreeResult;
+}
+
+/** What a decision came to. */
+export type WorktreeResult = "done" | "unchanged" | "conflict" | "busy" | "absent" | "failed";
+
 /** Every endpoint of the hub. */
 export interface Operations {
   /** Read the public keys that verify the hub's tokens and agent cards */
@@ -1789,6 +1893,10 @@ export interface Operations {
   "POST /api/v1/agent-runtimes/runtime/pairing-requests/poll": {
     body: PairingPollRequest;
     response: AttachResponse | ErrorBody;
+  };
+  /** List the decisions about worktrees that the device is to carry out */
+  "GET /api/v1/agent-runtimes/runtime/worktree-decisions": {
+    response: PendingWorktreeDecisionList;
   };
   /** Read a runtime */
   "GET /api/v1/agent-runtimes/{runtime}": {
@@ -2131,6 +2239,25 @@ export interface Operations {
     body: SetQuotaRequest;
     response: Quota | undefined;
   };
+  /** List your own views of the list of runs, in the order in which they were made */
+  "GET /api/v1/run-views": {
+    response: RunViewList;
+  };
+  /** Save a view under a name, or replace the one that has it */
+  "PUT /api/v1/run-views/{name}": {
+    path: {
+      name: string;
+    };
+    body: RunViewFilter;
+    response: RunView;
+  };
+  /** Remove a view */
+  "DELETE /api/v1/run-views/{name}": {
+    path: {
+      name: string;
+    };
+    response: undefined;
+  };
   /** List console sessions, newest first */
   "GET /api/v1/sessions": {
     query: {
@@ -2292,6 +2419,33 @@ export interface Operations {
     };
     body: ReleaseRequest;
     response: Run;
+  };
+  /** Read what was decided about a run's worktree, or wait for the device's answer */
+  "GET /api/v1/task-runs/{run}/worktree": {
+    path: {
+      run: string;
+    };
+    query: {
+      /** How long to wait for an answer in milliseconds, at most 60000. Default: return immediately. */
+      wait_ms?: number;
+    };
+    response: DecidedWorktree;
+  };
+  /** Have the agent's device commit, apply or discard a run's worktree */
+  "POST /api/v1/task-runs/{run}/worktree": {
+    path: {
+      run: string;
+    };
+    body: DecideWorktreeRequest;
+    response: DecidedWorktree;
+  };
+  /** Report what the device made of a decision about a worktree; safe to repeat */
+  "POST /api/v1/task-runs/{run}/worktree/outcome": {
+    path: {
+      run: string;
+    };
+    body: SettleWorktreeRequest;
+    response: undefined;
   };
   /** Create a short-lived token (JWT) with the rights of the caller's key, or fewer */
   "POST /api/v1/tokens": {

@@ -25,7 +25,7 @@ mod value;
 mod weight;
 
 pub use exact_json::EXACT;
-pub use weight::{Malformed, decoded_weight};
+pub use weight::{MalformedMessage, decoded_weight};
 
 use attache_protocol::{Json, Timestamp};
 use prost_types::Struct;

@@ -15,7 +15,7 @@ use crate::Part;
 /// allocated more than was counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a message, or nested too deeply")]
-pub struct Malformed;
+pub struct MalformedMessage;
 
 /// A message type: the fields that count.
 pub(super) struct MessageType(pub(super) &'static [(u32, FieldWeight)]);
@@ -91,7 +91,7 @@ static OLD_CREATE_PUSH_TYPE: MessageType = MessageType(&[(3, FieldWeight::Messag
 static PLAIN_TYPE: MessageType = MessageType(&[]);
 
 /// The memory that a request takes besides its bytes. `path` names the service and the method.
-pub fn decoded_weight(path: &str, message: &[u8]) -> Result<usize, Malformed> {
+pub fn decoded_weight(path: &str, message: &[u8]) -> Result<usize, MalformedMessage> {
     let kind = request_type(path);
     let mut weight = 0;
     kind.add(message, MAX_LEVELS, &mut weight)?;
@@ -111,15 +111,15 @@ pub(super) fn request_type(path: &str) -> &'static MessageType {
 // === impl MessageType ===
 
 impl MessageType {
-    fn add(&self, mut rest: &[u8], levels: usize, weight: &mut usize) -> Result<(), Malformed> {
-        let levels = levels.checked_sub(1).ok_or(Malformed)?;
+    fn add(&self, mut rest: &[u8], levels: usize, weight: &mut usize) -> Result<(), MalformedMessage> {
+        let levels = levels.checked_sub(1).ok_or(MalformedMessage)?;
         while !rest.is_empty() {
-            let key = u32::try_from(varint(&mut rest)?).map_err(|_| Malformed)?;
+            let key = u32::try_from(varint(&mut rest)?).map_err(|_| MalformedMessage)?;
             match key & 7 {
                 0 => drop(varint(&mut rest)?),
                 1 => drop(take(&mut rest, 8)?),
                 2 => {
-                    let length = usize::try_from(varint(&mut rest)?).map_err(|_| Malformed)?;
+                    let length = usize::try_from(varint(&mut rest)?).map_err(|_| MalformedMessage)?;
                     let content = take(&mut rest, length)?;
                     match self.0.iter().find(|(number, _)| *number == key >> 3) {
                         Some((_, FieldWeight::Message(kind, own))) => {
@@ -133,20 +133,20 @@ impl MessageType {
                 // The decoder skips groups. What is in one counts like a part of this message.
                 3 | 4 => {}
                 5 => drop(take(&mut rest, 4)?),
-                _ => return Err(Malformed),
+                _ => return Err(MalformedMessage),
             }
         }
         Ok(())
     }
 }
 
-fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], Malformed> {
-    let (taken, left) = rest.split_at_checked(length).ok_or(Malformed)?;
+fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], MalformedMessage> {
+    let (taken, left) = rest.split_at_checked(length).ok_or(MalformedMessage)?;
     *rest = left;
     Ok(taken)
 }
 
-fn varint(rest: &mut &[u8]) -> Result<u64, Malformed> {
+fn varint(rest: &mut &[u8]) -> Result<u64, MalformedMessage> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
         let byte = take(rest, 1)?[0];
@@ -155,5 +155,5 @@ fn varint(rest: &mut &[u8]) -> Result<u64, Malformed> {
             return Ok(number);
         }
     }
-    Err(Malformed)
+    Err(MalformedMessage)
 }

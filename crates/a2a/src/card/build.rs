@@ -33,7 +33,7 @@ pub(crate) struct CardFacts<'a> {
     /// The extensions the agent's active runtime supports.
     pub(crate) declared: &'a [runtime::DeclaredExtension],
     pub(crate) place: &'a CardHubInfo,
-    pub(crate) standing: DefaultStanding,
+    pub(crate) standing: DefaultAgent,
 }
 
 /// The hub's address and settings.
@@ -48,7 +48,7 @@ pub(crate) struct CardHubInfo {
 
 /// Whether this is the hub's default agent. Over gRPC, version 0.3 can't name an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DefaultStanding {
+pub(crate) enum DefaultAgent {
     Default,
     Named,
 }
@@ -87,7 +87,7 @@ pub(crate) fn card(facts: &CardFacts<'_>) -> AgentCard {
 }
 
 /// The agent's interfaces, best first.
-fn interfaces(agent: &str, origin: &str, standing: DefaultStanding) -> Vec<AgentInterface> {
+fn interfaces(agent: &str, origin: &str, standing: DefaultAgent) -> Vec<AgentInterface> {
     let base = format!("{origin}/a2a/{agent}");
     let at_base = |binding: &str, version: &str| AgentInterface {
         url: base.clone(),
@@ -103,7 +103,7 @@ fn interfaces(agent: &str, origin: &str, standing: DefaultStanding) -> Vec<Agent
         protocol_version: "1.0".to_owned(),
     });
     interfaces.extend([at_base(JSONRPC, "0.3"), at_base(HTTP_JSON, "0.3")]);
-    if standing == DefaultStanding::Default {
+    if standing == DefaultAgent::Default {
         // 0.3 clients dial it this way too: none of them extracts host and port from a URL.
         interfaces.push(AgentInterface { url: target(origin), ..at_base(GRPC, "0.3") });
     }

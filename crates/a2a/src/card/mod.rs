@@ -19,7 +19,7 @@ use bytes::Bytes;
 
 pub(crate) use serve::routes;
 
-use build::{CardFacts, CardHubInfo, DefaultStanding};
+use build::{CardFacts, CardHubInfo, DefaultAgent};
 use cache::{CachedCard, CardDocument, CardShape};
 
 /// The cards of a hub. Clones share the cache.
@@ -44,8 +44,7 @@ impl AgentCards {
 
     /// The public card, unsigned.
     fn build(&self, account: &Account, switches: &A2aOptions) -> AgentCard {
-        let standing =
-            if self.hub.is_default_agent(account) { DefaultStanding::Default } else { DefaultStanding::Named };
+        let standing = if self.hub.is_default_agent(account) { DefaultAgent::Default } else { DefaultAgent::Named };
         let declared = account.runtime.as_ref().map(|runtime| runtime.extensions.as_slice()).unwrap_or_default();
         build::card(&CardFacts { account, switches, declared, place: &self.place, standing })
     }

@@ -74,10 +74,10 @@ impl AgentRequest {
     /// A task for a list: from the run's record and, if requested, with its artifacts.
     async fn listed(&self, run: &Run, since: Timestamp, with_artifacts: bool) -> Result<TaskView> {
         if !with_artifacts || run.last_seq <= 3 {
-            return Ok(TaskView::of_record(run, since, self.origin.clone()));
+            return Ok(TaskView::of_record(run, since, self.reader()));
         }
         let outline = self.hub.run_outline(self.by(), run.task_run_id, run.last_seq, OutlineScope::Artifacts).await?;
-        Ok(TaskView::now(run, &outline, self.origin.clone()))
+        Ok(TaskView::now(run, &outline, self.reader()))
     }
 
     /// Whether the caller has a task in this conversation.

@@ -51,11 +51,11 @@ impl AgentRequest {
     async fn view(&self, run: &Run) -> Result<TaskView> {
         // Created, claimed, ended: there was no output in between.
         if run.status.is_terminal() && run.last_seq <= 3 {
-            return Ok(TaskView::of_record(run, run.created_at, self.origin.clone()));
+            return Ok(TaskView::of_record(run, run.created_at, self.reader()));
         }
         // Not beyond the run's record: watchers get later events as they happen.
         let outline = self.hub.run_outline(self.by(), run.task_run_id, run.last_seq, OutlineScope::Everything).await?;
-        Ok(TaskView::now(run, &outline, self.origin.clone()))
+        Ok(TaskView::now(run, &outline, self.reader()))
     }
 }
 

@@ -168,7 +168,7 @@ impl AgentRequest {
             return Err(Error::fault(Fault::UnsupportedOperation, text).with("taskId", task));
         }
         if let Some(context) = message.context_id.as_deref().filter(|name| !name.is_empty()) {
-            let own = TaskView::begin(&run, self.origin.clone()).context().to_owned();
+            let own = TaskView::begin(&run, self.reader()).context().to_owned();
             if context != own && context != run.conversation_id.to_string() {
                 return Err(Error::invalid("message.contextId", "isn't the context of the task"));
             }

@@ -24,12 +24,12 @@ const TRIES: u32 = 3;
 
 /// Metadata under [`EVENTS`] of an artifact that is a run's complete output.
 #[derive(Deserialize)]
-struct Extra {
-    full_output: Option<Whole>,
+struct OutputMetadata {
+    full_output: Option<FullOutputSize>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
-struct Whole {
+struct FullOutputSize {
     bytes: u64,
 }
 
@@ -46,19 +46,19 @@ pub(super) async fn keep(
             if !peer.serves(url) {
                 continue;
             }
-            let whole = whole(artifact);
+            let full_output_size = full_output_size(artifact);
             match download(peer, work, url, &name(artifact, part)).await {
                 Ok((id, bytes)) => {
                     let artifact_index = Some(output.artifact_refs.len());
                     output.artifact_refs.push(id);
                     leave_out(&mut output, |known| known == part);
-                    if whole.is_some() {
+                    if full_output_size.is_some() {
                         output.full_output = Some(FullOutput { bytes, artifact_index, lost: None });
                     }
                 }
                 Err(why) => {
                     tracing::info!(run.id = %work.claim().task_run_id, why, "couldn't fetch a file of an outside agent");
-                    if let Some(Whole { bytes }) = whole {
+                    if let Some(FullOutputSize { bytes }) = full_output_size {
                         let lost =
                             Some(format!("The full output is at the outside agent and couldn't be fetched: {why}"));
                         output.full_output = Some(FullOutput { bytes, artifact_index: None, lost });
@@ -120,9 +120,9 @@ fn leave_out(output: &mut AgentOutput, is_kept: impl Fn(&Part) -> bool) {
     output.artifacts.retain(|artifact| !artifact.parts.is_empty());
 }
 
-fn whole(artifact: &Artifact) -> Option<Whole> {
+fn full_output_size(artifact: &Artifact) -> Option<FullOutputSize> {
     let metadata: std::collections::BTreeMap<String, Json> = artifact.metadata.as_ref()?.parse().ok()?;
-    metadata.get(EVENTS)?.parse::<Extra>().ok()?.full_output
+    metadata.get(EVENTS)?.parse::<OutputMetadata>().ok()?.full_output
 }
 
 /// Downloads the file, with retries where useful. Errors are sentences.

@@ -43,7 +43,7 @@ pub(super) async fn task(asking: &mut RestRequest) -> Result<RestAnswer> {
 }
 
 pub(super) async fn push_create(asking: &mut RestRequest) -> Result<RestAnswer> {
-    let given: rest::RestCreatePushConfigV03 = asking.body().await?;
+    let given: rest::RestCreatePushConfigBodyV03 = asking.body().await?;
     let task = asking.segments.id.clone().unwrap_or_default();
     json(&rest::RestTaskPushConfigV03::from(asking.asked.create_push(given.of_task(&task)?).await?))
 }

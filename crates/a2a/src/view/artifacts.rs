@@ -18,8 +18,8 @@ impl TaskView {
             Some(at) => piece.parts.iter().for_each(|part| event_data::append(&mut self.artifacts[at].parts, part)),
             None => self.put(piece.clone()),
         }
-        if self.artifact_load.takes_artifact(&piece) {
-            self.is_truncated |= self.artifact_load.trim_artifacts(&mut self.artifacts);
+        if self.artifact_size.takes_artifact(&piece) {
+            self.is_truncated |= self.artifact_size.trim_artifacts(&mut self.artifacts);
         }
         vec![self.artifact_update(piece, known.is_some(), last_chunk)]
     }

@@ -18,14 +18,14 @@ const SLACK: usize = 8;
 const OVERHEAD: usize = 256;
 
 /// The remaining size of a task.
-pub(super) struct TaskRoom {
+pub(super) struct TaskSizeBudget {
     left: usize,
     is_full: bool,
 }
 
-// === impl TaskRoom ===
+// === impl TaskSizeBudget ===
 
-impl TaskRoom {
+impl TaskSizeBudget {
     pub(super) const fn new() -> Self {
         Self { left: MAX_TASK, is_full: false }
     }
@@ -62,11 +62,11 @@ pub(super) fn trim_answer(parts: &mut [Part]) -> bool {
 
 /// The size of streamed content, updated incrementally, so nothing is measured twice.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Load {
+pub(super) struct StreamedSize {
     weight: usize,
 }
 
-impl Load {
+impl StreamedSize {
     /// Adds a message. Returns whether the oldest must be dropped.
     pub(super) fn takes_message(&mut self, said: &Message) -> bool {
         self.weight += message(said);
@@ -81,7 +81,7 @@ impl Load {
 
     /// Drops the oldest messages. The newest always stays.
     pub(super) fn trim_history(&mut self, history: &mut Vec<Message>) -> bool {
-        let mut room = TaskRoom { left: MAX_HISTORY, is_full: false };
+        let mut room = TaskSizeBudget { left: MAX_HISTORY, is_full: false };
         let fitting = history.iter().rev().take_while(|said| room.takes(message(said))).count();
         history.drain(..history.len() - fitting.max(1).min(history.len()));
         self.weight = history.iter().map(message).sum();

@@ -8,6 +8,8 @@ use attache_protocol::{
 };
 use serde::Deserialize;
 
+use super::TaskReader;
+
 /// A caller's message, as A2A shows it.
 pub(super) struct CallerMessage {
     pub(super) context: String,
@@ -172,11 +174,14 @@ pub(super) const fn ending(status: RunStatus) -> EventKind {
 
 impl PermissionRequestedView {
     /// A sentence for people and, for programs, the original request and the decision URL. Neither is a grant: a person
-    /// decides in the console or through the hub's API.
-    pub(super) fn parts(&self, request: &Json, origin: &str) -> Vec<Part> {
+    /// decides in the console or through the hub's API. A caller without a credential learns nothing of the step.
+    pub(super) fn parts(&self, request: &Json, reader: &TaskReader) -> Vec<Part> {
+        if reader.is_anonymous {
+            return vec![Part::text("A person must approve a step before the task continues".to_owned())];
+        }
         let why = self.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
         let text = format!("A person must approve `{}` before the task continues{why}", self.tool);
-        let url = format!("{origin}/approvals/{}", self.permission_request_id);
+        let url = format!("{}/approvals/{}", reader.origin, self.permission_request_id);
         let data = format!(r#"{{"permission_request":{},"decide_url":{}}}"#, request.get(), Json::of(&url).get());
         let mut parts = vec![Part::text(text)];
         parts.extend(Json::from_text(data).ok().map(Part::data));

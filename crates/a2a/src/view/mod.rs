@@ -34,18 +34,26 @@ pub(crate) use attache_a2a_wire::EVENTS;
 /// The artifact for an agent's plain answer.
 pub(crate) const ANSWER: &str = "answer";
 
+/// Who reads a task, and where.
+#[derive(Debug, Clone)]
+pub(crate) struct TaskReader {
+    /// The base URL of links to stored artifacts.
+    pub(crate) origin: Arc<str>,
+    /// Callers without a credential learn only that a person was asked, not what.
+    pub(crate) is_anonymous: bool,
+}
+
 /// A task under construction.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskView {
     id: String,
     context: String,
-    /// The base URL of links to stored artifacts.
-    origin: Arc<str>,
+    reader: TaskReader,
     history: Vec<Message>,
     /// The ids of the messages in the history.
     known: HashSet<String>,
-    history_load: bounds::Load,
-    artifact_load: bounds::Load,
+    history_size: bounds::StreamedSize,
+    artifact_size: bounds::StreamedSize,
     state: TaskState,
     message: Option<Message>,
     at: Timestamp,
@@ -86,18 +94,18 @@ struct EventExtra<'a> {
 
 impl TaskView {
     /// The run before its first event.
-    pub(crate) fn begin(run: &Run, origin: Arc<str>) -> Self {
+    pub(crate) fn begin(run: &Run, reader: TaskReader) -> Self {
         let asked = event_data::asked(run);
-        let mut history_load = bounds::Load::default();
-        history_load.takes_message(&asked.message);
+        let mut history_size = bounds::StreamedSize::default();
+        history_size.takes_message(&asked.message);
         Self {
             id: run.task_run_id.to_string(),
             context: asked.context,
-            origin,
+            reader,
             known: HashSet::from([asked.message.message_id.clone()]),
             history: vec![asked.message],
-            history_load,
-            artifact_load: bounds::Load::default(),
+            history_size,
+            artifact_size: bounds::StreamedSize::default(),
             state: TaskState::TaskStateSubmitted,
             message: None,
             at: run.created_at,
@@ -111,8 +119,8 @@ impl TaskView {
     }
 
     /// The run from its record alone: its state since then, and its result, without intermediate output.
-    pub(crate) fn of_record(run: &Run, since: Timestamp, origin: Arc<str>) -> Self {
-        let mut view = Self::begin(run, origin);
+    pub(crate) fn of_record(run: &Run, since: Timestamp, reader: TaskReader) -> Self {
+        let mut view = Self::begin(run, reader);
         if run.status.is_terminal() {
             view.end_as(run);
         } else {
@@ -122,16 +130,16 @@ impl TaskView {
     }
 
     /// The run from its outline.
-    pub(crate) fn of_outline(run: &Run, outline: &RunOutline, origin: Arc<str>) -> Self {
-        let mut view = Self::begin(run, origin);
+    pub(crate) fn of_outline(run: &Run, outline: &RunOutline, reader: TaskReader) -> Self {
+        let mut view = Self::begin(run, reader);
         view.is_truncated = !outline.is_whole;
         outline.events.iter().for_each(|event| drop(view.take(event)));
         view
     }
 
     /// The same, if the outline includes the run's newest event.
-    pub(crate) fn now(run: &Run, outline: &RunOutline, origin: Arc<str>) -> Self {
-        let mut view = Self::of_outline(run, outline, origin);
+    pub(crate) fn now(run: &Run, outline: &RunOutline, reader: TaskReader) -> Self {
+        let mut view = Self::of_outline(run, outline, reader);
         view.seq = run.last_seq;
         // If events are missing, the record has the state they led to.
         if run.status.is_terminal() && !view.state.is_terminal() {
@@ -162,7 +170,7 @@ impl TaskView {
 
     /// The complete current task. `history` limits the number of messages, newest first; `None` means all.
     pub(crate) fn task(&self, history: Option<usize>) -> Task {
-        let mut room = bounds::TaskRoom::new();
+        let mut room = bounds::TaskSizeBudget::new();
         let status = self.status();
         room.takes(status.message.as_ref().map_or(0, bounds::message));
         let artifacts = room.newest(&self.artifacts, bounds::artifact);
@@ -242,11 +250,11 @@ impl TaskView {
 
     fn remember(&mut self, messages: impl IntoIterator<Item = Message>) {
         for message in messages {
-            let is_heavy = self.history_load.takes_message(&message);
+            let is_heavy = self.history_size.takes_message(&message);
             self.known.insert(message.message_id.clone());
             self.history.push(message);
             if is_heavy {
-                self.is_truncated |= self.history_load.trim_history(&mut self.history);
+                self.is_truncated |= self.history_size.trim_history(&mut self.history);
                 self.known = self.history.iter().map(|said| said.message_id.clone()).collect();
             }
         }
@@ -321,7 +329,7 @@ impl TaskView {
     fn requested(&mut self, event: &Event) -> Vec<StreamResponse> {
         let Ok(request) = event.data.parse::<PermissionRequestedView>() else { return Vec::new() };
         let state = TaskState::TaskStateAuthRequired;
-        let message = self.message(request.parts(&event.data, &self.origin));
+        let message = self.message(request.parts(&event.data, &self.reader));
         self.asked.push(OpenQuestion { name: request.permission_request_id, state, message: message.clone() });
         if self.state == state { self.turn(state, Some(message), event.at) } else { Vec::new() }
     }
@@ -415,7 +423,7 @@ impl TaskView {
     fn close(&mut self, kind: Option<EventKind>, output: Option<&Json>, at: Timestamp) -> Vec<StreamResponse> {
         self.asked.clear();
         let outcome = match kind {
-            Some(EventKind::TaskCompleted) => TaskOutcome::completed(output, &self.origin),
+            Some(EventKind::TaskCompleted) => TaskOutcome::completed(output, &self.reader.origin),
             Some(EventKind::TaskFailed) => TaskOutcome::failed(output),
             _ => TaskOutcome::cancelled(output),
         };

@@ -38,8 +38,12 @@ fn event(seq: usize, kind: &str, data: &Value) -> Event {
     Event { seq: i64::try_from(seq).unwrap(), kind: kind.to_owned(), at, data }
 }
 
+fn known() -> TaskReader {
+    TaskReader { origin: Arc::from("https://hub.example"), is_anonymous: false }
+}
+
 fn begin() -> TaskView {
-    TaskView::begin(&run(json!({})), Arc::from("https://hub.example"))
+    TaskView::begin(&run(json!({})), known())
 }
 
 /// The view after the events, and a short line for each update.
@@ -299,10 +303,27 @@ fn a_run_without_output_is_the_same_from_its_record() {
         let last = event(3, kind, &json!({"output": result}));
         view.take(&last);
         let record = run(json!({"status": status, "task_result": result, "last_seq": 3, "ended_at": last.at}));
-        assert_eq!(
-            TaskView::of_record(&record, record.created_at, Arc::from("https://hub.example")).task(None),
-            view.task(None),
-            "{status}"
-        );
+        assert_eq!(TaskView::of_record(&record, record.created_at, known()).task(None), view.task(None), "{status}");
+    }
+}
+
+/// A stranger sees that the task waits, and not for what.
+#[test]
+fn a_caller_without_a_credential_is_not_shown_what_a_person_is_asked() {
+    let stranger = TaskReader { is_anonymous: true, ..known() };
+    let mut view = TaskView::begin(&run(json!({})), stranger);
+    let request = json!({"permission_request_id": "perm_1", "tool": "Bash", "reason": "to read /home/ada",
+        "input": {"command": "mysql -phunter2"}, "cwd": "/home/ada", "paths": ["/home/ada/x"], "diff": "-secret"});
+    let mut updates = view.take(&event(1, "task.claimed", &json!({})));
+    updates.extend(view.take(&event(2, "permission.requested", &request)));
+    updates.extend(view.take(&event(3, "task.waiting", &json!({"waiting": "approval"}))));
+    let shown = view.task(None).status.message.unwrap().parts;
+    assert_eq!(shown, [Part::text("A person must approve a step before the task continues".to_owned())]);
+    // Nor later, in the history or in another update.
+    updates.extend(view.take(&event(4, "permission.decided", &json!({"permission_request_id": "perm_1"}))));
+    updates.extend(view.take(&event(5, "task.waiting", &json!({"waiting": null}))));
+    let everything = format!("{:?} {updates:?}", view.task(None));
+    for hidden in ["Bash", "hunter2", "/home", "-secret", "perm_1", "approvals"] {
+        assert!(!everything.contains(hidden), "{hidden}: {everything}");
     }
 }

@@ -140,7 +140,7 @@ fn old_call(ask: TestOperation) -> RestCall {
         TestOperation::Subscribe(it) => call(Method::GET, format!("/v1/tasks/{}:subscribe", it.id), None, update),
         TestOperation::CreatePush(it) => {
             let path = format!("/v1/tasks/{}/pushNotificationConfigs", it.task_id.as_deref().unwrap_or_default());
-            call(Method::POST, path, Some(Json::of(&old::RestCreatePushConfigV03::from(it))), config)
+            call(Method::POST, path, Some(Json::of(&old::RestCreatePushConfigBodyV03::from(it))), config)
         }
         TestOperation::GetPush(it) => {
             call(Method::GET, format!("/v1/tasks/{}/pushNotificationConfigs/{}", it.task_id, it.id), None, config)

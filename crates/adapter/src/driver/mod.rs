@@ -35,8 +35,8 @@ pub use self::{
     exec::ExecDriver, shell::ShellDriver,
 };
 use crate::{
-    AdapterWalls, Asker, Environment, EventSink, HostMemory, HostSetup, KeptSession, SandboxLimit, SessionChoice,
-    attachment::Attachment, host::limits,
+    AdapterWalls, Environment, EventSink, HostMemory, HostSetup, KeptSession, QuestionHandle, SandboxLimit,
+    SessionChoice, attachment::Attachment, host::limits,
 };
 
 /// Drives one kind of agent. Gets one run at a time, unless the adapter is configured for more.
@@ -65,7 +65,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Whether its agent accepts unsolicited input from the caller while it works (see [`Asker::next_unsolicited`]).
+    /// Whether its agent accepts unsolicited input from the caller while it works (see [`QuestionHandle::next_unsolicited`]).
     fn accepts_unsolicited(&self) -> bool {
         false
     }
@@ -114,7 +114,7 @@ pub struct DriverRun {
     pub env: Env,
     pub events: EventSink,
     /// For asking people for approval, or the caller for input.
-    pub asker: Asker,
+    pub question_handle: QuestionHandle,
     pub stop: CancellationToken,
 }
 

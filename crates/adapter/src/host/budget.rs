@@ -3,7 +3,7 @@
 use attache_protocol::Json;
 use serde::{Deserialize, Serialize};
 
-/// The run's usage so far, as reported by a host. Always a total, never a difference.
+/// The run's usage so far, as reported by a host: a total. What a host reports per turn is added up first ([`HostUsage::plus`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(crate) struct HostUsage {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,6 +64,27 @@ impl HostUsage {
         }
     }
 
+    /// The usage of this and a further turn.
+    #[must_use]
+    pub(crate) fn plus(self, turn: Self) -> Self {
+        let sum = |one: Option<u64>, other: Option<u64>| match (one, other) {
+            (Some(one), Some(other)) => Some(one.saturating_add(other)),
+            (one, other) => one.or(other),
+        };
+        let (cost_usd, cost_source) = match (self.cost_usd, turn.cost_usd) {
+            (Some(one), Some(other)) => (Some(one + other), turn.cost_source),
+            (None, Some(other)) => (Some(other), turn.cost_source),
+            (one, None) => (one, self.cost_source),
+        };
+        Self {
+            tokens: sum(self.tokens, turn.tokens),
+            input_tokens: sum(self.input_tokens, turn.input_tokens),
+            output_tokens: sum(self.output_tokens, turn.output_tokens),
+            cost_usd,
+            cost_source,
+        }
+    }
+
     pub(crate) fn is_known(&self) -> bool {
         self.tokens.is_some() || self.cost_usd.is_some()
     }
@@ -104,6 +125,15 @@ mod tests {
         assert_eq!(usage, HostUsage { output_tokens: Some(6), ..HostUsage::of_tokens(10, 5).with_cost(0.5) });
         usage.merge(HostUsage::of_tokens(20, 5).with_cost(f64::NAN));
         assert_eq!((usage.tokens, usage.cost_usd, usage.cost_source), (Some(25), Some(0.5), CostCertainty::Reported));
+    }
+
+    #[test]
+    fn turns_add_up() {
+        let first = HostUsage::of_tokens(10, 5).with_cost(0.25);
+        assert_eq!(HostUsage::default().plus(first), first);
+        assert_eq!(first.plus(HostUsage::default()), first);
+        assert_eq!(first.plus(HostUsage::of_tokens(8, 6).with_cost(0.5)), HostUsage::of_tokens(18, 11).with_cost(0.75));
+        assert_eq!(first.plus(HostUsage::of_tokens(u64::MAX, 1)).tokens, Some(u64::MAX));
     }
 
     #[test]

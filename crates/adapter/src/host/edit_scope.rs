@@ -40,7 +40,16 @@ fn is_ordinary(home: Option<&Path>, root: &Path, path: &Path) -> bool {
     };
     let Some(real) = real(path).filter(|_| is_one_file) else { return false };
     let is_ordinary = |below: &Path| below.to_str().is_some_and(autorun::is_ordinary);
-    real.strip_prefix(root).is_ok_and(is_ordinary) && !is_named_by_git(home, &real)
+    real.strip_prefix(root).is_ok_and(is_ordinary)
+        && !is_in_bare_repository(root, &real)
+        && !is_named_by_git(home, &real)
+}
+
+/// Whether a folder that it is in is a repository by what is in it, or lacks only this file to be one: git obeys its settings
+/// and hooks like those of a `.git`.
+fn is_in_bare_repository(root: &Path, file: &Path) -> bool {
+    let folders = file.ancestors().skip(1).take_while(|folder| folder.starts_with(root));
+    folders.into_iter().any(|folder| fs::symlink_metadata(folder.join("HEAD")).is_ok())
 }
 
 /// Whether the settings of a repository that a file is in, or the person's own, name it, or a folder above it: as more
@@ -207,6 +216,15 @@ mod tests {
         ] {
             assert!(!is(path), "{path}");
         }
+        // Nor what makes a folder a repository, or is in one.
+        fs::create_dir_all(at("fixtures/repo.git")).unwrap();
+        fs::write(at("fixtures/repo.git/HEAD"), "ref: refs/heads/main\n").unwrap();
+        for path in
+            ["docs/HEAD", "fixtures/repo.git/config", "fixtures/repo.git/hooks/update", "fixtures/repo.git/refs/x"]
+        {
+            assert!(!is(path), "{path}");
+        }
+        assert!(is("fixtures/a.txt") && is("docs/objects/a.txt"));
         for path in ["new.txt", "~/new.txt", "./new.txt"] {
             assert!(!are_ordinary(folder.path(), &[path.to_owned()]), "{path}");
         }

@@ -1,21 +1,20 @@
 //! What a host says and what people answer to its questions, in the order it arrives. Waiting for a person never blocks
 //! the conversation.
 
-use attache_protocol::Json;
 use futures_util::future::{self, BoxFuture};
 
 use super::{ApprovalAnswer, HostLines, KeyedAnswer, lines::HostLine};
-use crate::Asker;
+use crate::{QuestionHandle, UnsolicitedInput};
 
 /// The host's output, and its questions that are open for people.
 pub(crate) struct HostExchange<K> {
     pub(crate) lines: HostLines,
     /// With the length of the line that asked.
     open: Vec<(OpenQuestion<K>, usize)>,
-    /// The length of the line that was heard last.
+    /// The length of the last line that was read.
     heard: usize,
     /// Where the caller speaks without being asked, if the host takes that.
-    caller: Option<Asker>,
+    caller: Option<QuestionHandle>,
 }
 
 /// A question with the host's own key for it. Dropping it withdraws it.
@@ -28,13 +27,12 @@ pub(crate) struct OpenQuestion<K> {
 
 pub(crate) enum HostInput<K> {
     Answer(KeyedAnswer<K>),
-    /// What the caller says without being asked, as parts.
-    Unsolicited(Json),
+    Unsolicited(UnsolicitedInput),
     /// `None` once the host has closed its output.
     Line(Option<HostLine>),
 }
 
-/// While this many questions are open, or so much text asks them, nothing more is heard of the host.
+/// While this many questions are open, or so much text asks them, nothing more is read from the host.
 const MAX_OPEN: usize = 64;
 const MAX_OPEN_BYTES: usize = 32 << 20;
 
@@ -45,9 +43,9 @@ impl<K> HostExchange<K> {
         Self { lines, open: Vec::new(), heard: 0, caller: None }
     }
 
-    /// Also hears what the caller says without being asked.
+    /// Also receives unsolicited input of the caller.
     #[must_use]
-    pub(crate) fn with_caller(mut self, caller: Asker) -> Self {
+    pub(crate) fn with_caller(mut self, caller: QuestionHandle) -> Self {
         self.caller = Some(caller);
         self
     }
@@ -90,7 +88,7 @@ impl<K> HostExchange<K> {
                 let (OpenQuestion { key, step, .. }, _) = open.remove(index);
                 HostInput::Answer(KeyedAnswer { key, step, answer })
             }
-            parts = said => HostInput::Unsolicited(parts),
+            input = said => HostInput::Unsolicited(input),
             line = lines.next(), if !asks_too_much => {
                 *heard = line.as_ref().map_or(0, HostLine::bytes);
                 HostInput::Line(line)

@@ -8,9 +8,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ffi::{OsStr, OsString},
-    os::unix::ffi::OsStrExt as _,
-    path::{Component, Path, PathBuf},
+    ffi::OsString,
+    path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
 };
@@ -18,13 +17,13 @@ use std::{
 use rustix::process::Pid;
 use tokio::{io::AsyncReadExt as _, process::Command, time::timeout};
 
-use attache_os::{process_tree, program, small_file};
+use attache_os::{process_tree, program};
 use attache_workspace::report::git::{self, GitRepository};
 
 use crate::{
     DriverRun,
     process::command_for_run,
-    repository::{MAX_POINTER, common_folder, named_repository},
+    repository::{common_folder, named_repository},
 };
 
 use super::git_settings::{HarmlessValue, harmless_value};
@@ -40,6 +39,8 @@ const ALWAYS: &[(&str, &str)] = &[
     // graphs leads anywhere.
     ("rerere.enabled", "false"),
     ("maintenance.auto", "false"),
+    // A server can name any file of this machine in such a list, and git copies it into the repository.
+    ("transfer.bundleURI", "false"),
     // A folder that looks like a bare repository would bring its own configuration.
     ("safe.bareRepository", "explicit"),
     // In a folder mounted from another machine, inodes, owners and ctimes differ from git's index. Without these
@@ -68,8 +69,6 @@ type Setting = (String, Option<String>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ListedSetting {
     scope: SettingScope,
-    /// The file that it is in, relative to the folder in which git found it.
-    origin: PathBuf,
     key: String,
     value: String,
 }
@@ -85,125 +84,85 @@ enum SettingScope {
 /// have `KEY` in their name, and git fails if it finds only a part of them.
 const SETTINGS_VARIABLE: &str = "GIT_CONFIG_PARAMETERS";
 
-/// No settings: git stops at it. Where a repository's settings are too many to read, those at the end would be obeyed.
-const UNREADABLE: &str = "the settings of the repository in this folder can't be read";
+/// In place of settings: git stops at it.
+const UNUSABLE: &str = "git isn't usable in this run";
 
-/// The same. Where a repository's files are, no setting of ours overrides.
-const ELSEWHERE: &str = "the repository in this folder leads elsewhere";
+/// What one variable of a process holds.
+const MAX_VARIABLE: usize = 100 * 1024;
+
+/// Why git isn't usable in a run, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+enum UnusableGit {
+    #[error(
+        "{0}. Remove what leads elsewhere; or, if it is yours, let that repository name its folder (`git worktree repair`, or \
+         core.worktree in its settings)"
+    )]
+    Elsewhere(git::Error),
+    #[error(transparent)]
+    Repository(git::Error),
+    /// Those at the end would be obeyed.
+    #[error("the settings of the repository can't be read, or are too many; look at its `.git/config`")]
+    Unreadable,
+    #[error(
+        "the settings of the repository name files that git would read (include.path, includeIf, fsck.skipList), and that others \
+         may change; copy included settings into `.git/config`, or put such a setting into your own (`git config --global`)"
+    )]
+    OtherFiles,
+}
 
 /// Instead of the proxy program in git's settings. Empty for none.
 const PROXY_VARIABLE: &str = "GIT_PROXY_COMMAND";
 
-/// How many files are read that a repository includes under a condition.
-const MAX_INCLUDED: usize = 16;
-
 /// The environment variables for a host or program working in this run's folder.
 pub(crate) async fn variables(job: &DriverRun, shown: GitSettings) -> Vec<(OsString, OsString)> {
-    if shown == GitSettings::Own
-        && let Some(error) = led_elsewhere(&job.cwd).await
-    {
-        let message = format!(
-            "git isn't usable in this run: {error}. Remove what leads elsewhere; or, if it is yours, let that repository name \
-             its folder (`git worktree repair`, or core.worktree in its settings)"
-        );
+    usable(job, shown).await.unwrap_or_else(|error| {
         tracing::warn!(run.id = %job.task.task_run_id, %error, "git isn't usable in this run");
-        job.events.log("warning", message);
-        return vec![(SETTINGS_VARIABLE.into(), ELSEWHERE.into())];
-    }
-    let listed =
-        list(job).await.filter(|listed| shown == GitSettings::Harmless || includes_are_settled(listed, &job.cwd));
-    let Some(listed) = listed else {
-        tracing::warn!(run.id = %job.task.task_run_id, "git's settings can't be read, so git isn't usable in this run");
-        return vec![(SETTINGS_VARIABLE.into(), UNREADABLE.into())];
-    };
-    let fixed = ALWAYS.iter().map(|(key, value)| ((*key).to_owned(), Some((*value).to_owned())));
-    let remotes = has_remote_files(&job.cwd).then(|| ("protocol.file.allow".to_owned(), Some("never".to_owned())));
-    let settings = as_variable(fixed.chain(overrides(&listed, shown)).chain(remotes));
-    let proxy = job.environment.get(PROXY_VARIABLE).is_none() && without_proxy(&listed);
-    std::iter::once(settings).chain(proxy.then(|| (PROXY_VARIABLE.into(), OsString::new()))).collect()
-}
-
-/// Why git would read or write files of somewhere else. Inside walls, there is nothing else.
-async fn led_elsewhere(folder: &Path) -> Option<git::Error> {
-    let folder = folder.to_owned();
-    tokio::task::spawn_blocking(move || GitRepository::check_own(&folder).err()).await.ok().flatten()
-}
-
-/// Lists the configuration; `None` if not all of it can be read. What a repository includes under a condition counts whether
-/// or not the condition holds: it may once another branch is checked out.
-async fn list(job: &DriverRun) -> Option<Vec<ListedSetting>> {
-    let mut listed = parse(&print(job, &["--show-scope", "--show-origin"]).await?, None)?;
-    let mut read = BTreeSet::new();
-    let next = |listed: &[ListedSetting], read: &BTreeSet<PathBuf>| {
-        listed.iter().filter_map(|setting| conditional_file(setting, job)).find(|file| !read.contains(file))
-    };
-    while let Some(file) = next(&listed, &read) {
-        if read.len() == MAX_INCLUDED {
-            return None;
-        }
-        let words: [&OsStr; 4] = ["--show-scope".as_ref(), "--show-origin".as_ref(), "--file".as_ref(), file.as_ref()];
-        listed.extend(parse(&print(job, &words).await?, Some(SettingScope::Repository))?);
-        read.insert(file);
-    }
-    Some(listed)
-}
-
-/// The file that a repository includes under a condition.
-fn conditional_file(setting: &ListedSetting, job: &DriverRun) -> Option<PathBuf> {
-    let is_one = setting.scope == SettingScope::Repository && setting.key.starts_with("includeif.");
-    let value = Path::new(&setting.value);
-    let path = match (value.strip_prefix("~"), job.environment.get("HOME")) {
-        (Ok(rest), Some(home)) => Path::new(home).join(rest),
-        _ => setting.origin.parent()?.join(value),
-    };
-    // Relative to the top of the working tree, which may be above the run's folder.
-    job.cwd.ancestors().map(|folder| folder.join(&path)).find(|path| is_one && path.is_file())
-}
-
-/// Whether what a repository includes stays what it is while the run works. A file of the working tree changes when another
-/// branch is checked out, and where some paths lead only git knows.
-fn includes_are_settled(listed: &[ListedSetting], cwd: &Path) -> bool {
-    let is_include = |key: &str| key == "include.path" || key.starts_with("includeif.");
-    let mut included = listed.iter().filter(|it| it.scope == SettingScope::Repository && is_include(&it.key));
-    let top = cwd.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok()).unwrap_or(cwd);
-    let others = working_trees(&top.join(".git"));
-    included.all(|ListedSetting { origin, value, .. }| {
-        if value.starts_with("~/") {
-            return true;
-        }
-        if value.starts_with('~') || value.starts_with("%(") {
-            return false;
-        }
-        let written = top.join(origin).parent().map_or_else(|| top.join(value), |folder| folder.join(value));
-        let path = written.canonicalize().unwrap_or_else(|_| without_dots(&written));
-        let real_top = top.canonicalize().unwrap_or_else(|_| top.to_owned());
-        let is_inside = |top: &Path| path.starts_with(top) && !path.starts_with(top.join(".git"));
-        !is_inside(&real_top) && !is_inside(top) && !others.iter().any(|top| is_inside(top))
+        job.events.log("warning", format!("{UNUSABLE}: {error}"));
+        vec![(SETTINGS_VARIABLE.into(), UNUSABLE.into())]
     })
 }
 
-/// The other working trees of a linked one's repository. Other runs may work in them.
-fn working_trees(git: &Path) -> Vec<PathBuf> {
-    let own = named_repository(git).unwrap_or_else(|| git.to_owned());
-    let common = common_folder(&own).unwrap_or(own);
-    let common = common.canonicalize().unwrap_or(common);
-    let linked = std::fs::read_dir(common.join("worktrees")).into_iter().flatten().flatten();
-    let files = linked.filter_map(|entry| small_file::read_bytes(&entry.path().join("gitdir"), MAX_POINTER).ok());
-    let files = files.map(|text| PathBuf::from(OsStr::from_bytes(text.trim_ascii_end()))).chain([common]);
-    files.filter_map(|git| git.parent()?.canonicalize().ok()).collect()
+async fn usable(job: &DriverRun, shown: GitSettings) -> Result<Vec<(OsString, OsString)>, UnusableGit> {
+    if shown == GitSettings::Own {
+        check_own(job).await?;
+    }
+    let listed = list(job).await.and_then(|listed| parse(&listed)).ok_or(UnusableGit::Unreadable)?;
+    if shown == GitSettings::Own {
+        check_other_files(&listed)?;
+    }
+    let fixed = ALWAYS.iter().map(|(key, value)| ((*key).to_owned(), Some((*value).to_owned())));
+    let remotes = has_remote_files(&job.cwd).then(|| ("protocol.file.allow".to_owned(), Some("never".to_owned())));
+    let settings = as_variable(fixed.chain(overrides(&listed, shown)).chain(remotes));
+    if settings.1.len() > MAX_VARIABLE {
+        return Err(UnusableGit::Unreadable);
+    }
+    let proxy = job.environment.get(PROXY_VARIABLE).is_none() && without_proxy(&listed);
+    Ok(std::iter::once(settings).chain(proxy.then(|| (PROXY_VARIABLE.into(), OsString::new()))).collect())
 }
 
-/// Of a file that isn't there.
-fn without_dots(path: &Path) -> PathBuf {
-    let mut plain = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => drop(plain.pop()),
-            Component::CurDir => {}
-            part => plain.push(part),
-        }
+/// Git must not read or write files of somewhere else. Inside walls, there is nothing else.
+async fn check_own(job: &DriverRun) -> Result<(), UnusableGit> {
+    let folder = job.cwd.clone();
+    let environment: Vec<_> = job.environment.pairs().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let checked = tokio::task::spawn_blocking(move || GitRepository::check_own(&folder, &environment)).await;
+    checked.map_or(Err(UnusableGit::Unreadable), |checked| {
+        checked.map_err(|error| match error {
+            git::Error::Elsewhere(_) => UnusableGit::Elsewhere(error),
+            _ => UnusableGit::Repository(error),
+        })
+    })
+}
+
+/// What a repository includes from another file may be something else while the run works: another branch can bring it, and
+/// other runs can write it. Which file git reads, and when, only git knows. Nor does a setting of ours keep it from reading a
+/// list of fsck, whose lines it prints.
+fn check_other_files(listed: &[ListedSetting]) -> Result<(), UnusableGit> {
+    let is_include =
+        |key: &str| key == "include.path" || key.starts_with("includeif.") || key.ends_with("fsck.skiplist");
+    match listed.iter().any(|it| it.scope == SettingScope::Repository && is_include(&it.key)) {
+        true => Err(UnusableGit::OtherFiles),
+        false => Ok(()),
     }
-    plain
 }
 
 /// Whether the repository has remotes in files of their own, as very old ones do. No setting overrides them.
@@ -219,9 +178,9 @@ fn has_remote_files(folder: &Path) -> bool {
     homes.any(|home| ["remotes", "branches"].iter().any(|name| is_filled(home.join(name))))
 }
 
-/// Listing executes nothing. It is the system's git that lists, for any program that a run calls so. Without git, there is
-/// nothing to list.
-async fn print(job: &DriverRun, arguments: &[impl AsRef<OsStr>]) -> Option<Vec<u8>> {
+/// Lists the settings; `None` if not all of them can be read. That executes nothing. It is the system's git that lists, for any
+/// program that a run calls so. Without git, there is nothing to list.
+async fn list(job: &DriverRun) -> Option<Vec<u8>> {
     let Some(git) = program::find("git") else {
         let search_path = job.environment.get("PATH").cloned().unwrap_or_default();
         let is_elsewhere = std::env::split_paths(&search_path).any(|folder| job.cwd.join(folder).join("git").is_file());
@@ -229,7 +188,7 @@ async fn print(job: &DriverRun, arguments: &[impl AsRef<OsStr>]) -> Option<Vec<u
     };
     let mut command: Command = command_for_run(git.as_os_str(), job);
     command.env("PATH", program::SYSTEM_PATH);
-    command.args(["config", "--list", "--null", "--includes"]).args(arguments);
+    command.args(["config", "--list", "--null", "--includes", "--show-scope"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let Ok(mut child) = process_tree::start(&mut command) else { return Some(Vec::new()) };
     let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
@@ -247,19 +206,17 @@ async fn print(job: &DriverRun, arguments: &[impl AsRef<OsStr>]) -> Option<Vec<u
     is_whole.then_some(listed)
 }
 
-/// From `scope NUL origin NUL key LF value NUL …`. The scope of a single file isn't known to git. `None` if a repository's
-/// key isn't UTF-8: it couldn't be overridden.
-fn parse(listed: &[u8], known: Option<SettingScope>) -> Option<Vec<ListedSetting>> {
+/// From `scope NUL key LF value NUL …`. `None` if a repository's key isn't UTF-8: it couldn't be overridden.
+fn parse(listed: &[u8]) -> Option<Vec<ListedSetting>> {
     let fields: Vec<&[u8]> = listed.split(|byte| *byte == 0).collect();
     let mut settings = Vec::new();
-    for fields in fields.chunks_exact(3) {
-        let [scope, origin, setting] = fields else { continue };
-        let scope = known.or(match *scope {
-            b"local" | b"worktree" => Some(SettingScope::Repository),
-            b"system" | b"global" => Some(SettingScope::Person),
-            _ => None,
-        });
-        let Some(scope) = scope else { continue };
+    for fields in fields.chunks_exact(2) {
+        let [scope, setting] = fields else { continue };
+        let scope = match *scope {
+            b"local" | b"worktree" => SettingScope::Repository,
+            b"system" | b"global" => SettingScope::Person,
+            _ => continue,
+        };
         let end = setting.iter().position(|byte| *byte == b'\n').unwrap_or(setting.len());
         let key = match (str::from_utf8(&setting[..end]), scope) {
             (Ok(key), _) => key.to_owned(),
@@ -267,8 +224,7 @@ fn parse(listed: &[u8], known: Option<SettingScope>) -> Option<Vec<ListedSetting
             (Err(_), SettingScope::Person) => continue,
         };
         let value = String::from_utf8_lossy(setting.get(end + 1..).unwrap_or_default()).into_owned();
-        let origin = PathBuf::from(OsStr::from_bytes(origin.strip_prefix(b"file:").unwrap_or_default()));
-        settings.push(ListedSetting { scope, origin, key, value });
+        settings.push(ListedSetting { scope, key, value });
     }
     Some(settings)
 }
@@ -321,7 +277,10 @@ fn overrides(listed: &[ListedSetting], shown: GitSettings) -> Vec<Setting> {
         }
     }
     // The last one counts.
-    settings.extend(local.overrides());
+    // Inside walls, there are no folders of somebody else.
+    let is_allowed = own.get("protocol.file.allow").is_some_and(|values| values.last() == Some(&"always"));
+    let fetches = is_allowed || shown == GitSettings::Harmless;
+    settings.extend(local.overrides(fetches));
     settings
 }
 
@@ -338,6 +297,8 @@ fn without_proxy(listed: &[ListedSetting]) -> bool {
 struct LocalTransport {
     /// Remotes that are folders here. The other repository's hooks aren't run.
     remotes: BTreeSet<String>,
+    /// Those of them that aren't this repository.
+    others: BTreeSet<String>,
     /// Git would fetch from a folder by a name that the repository gives it, or with a program that it names.
     is_refused: bool,
     /// The repository names the program itself, and git takes the first one named.
@@ -346,6 +307,10 @@ struct LocalTransport {
     known: BTreeSet<String>,
     used: BTreeSet<String>,
 }
+
+/// Nothing is fetched from a folder of this machine: the repository may name one that only the person can see, and others read
+/// what was fetched.
+const NO_UPLOAD_PACK: &str = "echo 'fetching from a folder of this machine is off here' >&2; false";
 
 /// What a push to a folder of this machine runs there.
 const RECEIVE_PACK: &str = "git -c core.hooksPath=/dev/null -c core.alternateRefsCommand=false -c core.fsmonitor=false \
@@ -370,6 +335,9 @@ impl LocalTransport {
             }
             ("remote", "url" | "pushurl") if is_folder(value) => {
                 self.remotes.insert(between.to_owned());
+                if value != "." {
+                    self.others.insert(between.to_owned());
+                }
             }
             // In place of a remote's name.
             ("remote", "pushdefault") | ("branch", "remote" | "pushremote") => {
@@ -384,7 +352,8 @@ impl LocalTransport {
         false
     }
 
-    fn overrides(self) -> Vec<Setting> {
+    /// `fetches` if the person's own settings allow to fetch from folders.
+    fn overrides(self, fetches: bool) -> Vec<Setting> {
         // A folder in place of a name has no settings that could be overridden.
         let is_unknown = |value: &&String| value.as_str() != "." && !self.known.contains(*value) && is_folder(value);
         let is_refused = self.is_refused || self.used.iter().any(|value| is_unknown(&value));
@@ -393,12 +362,14 @@ impl LocalTransport {
         // Over SSH, it would be executed at the other end, where the person may log in.
         let refused = refused.into_iter().chain(self.names_program.then(|| never("ssh")));
         let receive = |name: String| (format!("remote.{name}.receivepack"), Some(RECEIVE_PACK.to_owned()));
-        let remotes = self.remotes.into_iter().filter(|name| !name.starts_with('/') && !name.contains('\n'));
-        refused.chain(remotes.map(receive)).collect()
+        let is_name = |name: &String| !name.starts_with('/') && !name.contains('\n');
+        let upload = |name: String| (format!("remote.{name}.uploadpack"), Some(NO_UPLOAD_PACK.to_owned()));
+        let others = self.others.into_iter().filter(|name| !fetches && is_name(name)).map(upload);
+        refused.chain(self.remotes.into_iter().filter(is_name).map(receive)).chain(others).collect()
     }
 }
 
-/// As git tells a folder from the address of another machine.
+/// Distinguishes a folder from the address of another machine, as git does.
 fn is_folder(url: &str) -> bool {
     let (colon, slash) = (url.find(':'), url.find('/'));
     url.starts_with("file:") || colon.is_none() || slash.is_some() && slash < colon
@@ -424,9 +395,8 @@ mod tests {
             ("worktree", "alias.st\n!evil"),
             ("command", "core.pager\nless"),
         ];
-        let listed: String =
-            listed.iter().map(|(scope, setting)| format!("{scope}\0file:.git/config\0{setting}\0")).collect();
-        let listed = parse(listed.as_bytes(), None).unwrap();
+        let listed: String = listed.iter().map(|(scope, setting)| format!("{scope}\0{setting}\0")).collect();
+        let listed = parse(listed.as_bytes()).unwrap();
         let expected = [
             ("alias.st", Some("version")),
             ("core.editor", Some("vi")),
@@ -438,13 +408,13 @@ mod tests {
             ("gc.recentobjectshook", None),
         ];
         assert_eq!(overrides(&listed, GitSettings::Own), expected.map(setting));
-        // Inside walls, nothing of the person's own is told.
+        // Inside walls, the person's own settings are withheld.
         let inside = overrides(&listed, GitSettings::Harmless);
         assert_eq!(inside.len(), 7);
         assert!(inside.contains(&setting(("core.editor", Some("true")))), "{inside:?}");
         assert!(inside.contains(&setting(("credential.helper", Some("")))), "{inside:?}");
-        assert_eq!(parse(b"nonsense", None), Some(Vec::new()));
-        assert_eq!(parse(b"local\0file:x\0filter.\xff.clean\nevil\0", None), None);
+        assert_eq!(parse(b"nonsense"), Some(Vec::new()));
+        assert_eq!(parse(b"local\0filter.\xff.clean\nevil\0"), None);
     }
 
     #[test]
@@ -454,12 +424,17 @@ mod tests {
             settings.iter().for_each(|(key, value)| {
                 local.take(key, value);
             });
-            local.overrides()
+            local.overrides(false)
         };
         let never = setting(("protocol.file.allow", Some("never")));
         let receive = |name: &str| setting((&format!("remote.{name}.receivepack"), Some(RECEIVE_PACK)));
+        let upload = |name: &str| setting((&format!("remote.{name}.uploadpack"), Some(NO_UPLOAD_PACK)));
         assert_eq!(of(&[("remote.a.url", "git@host:x"), ("remote.b.url", "https://host/x")]), []);
-        assert_eq!(of(&[("remote.a.url", "../x:y"), ("branch.m.remote", ".")]), [receive("."), receive("a")]);
+        assert_eq!(
+            of(&[("remote.a.url", "../x:y"), ("branch.m.remote", ".")]),
+            [receive("."), receive("a"), upload("a")]
+        );
+        assert_eq!(of(&[("remote.a.url", ".")]), [receive("a")]);
         // A folder in place of a remote's name.
         assert_eq!(of(&[("remote.pushdefault", "evil.git")]), std::slice::from_ref(&never));
         assert_eq!(of(&[("branch.m.remote", "e\nvil")]), std::slice::from_ref(&never));
@@ -475,58 +450,24 @@ mod tests {
     #[test]
     fn a_refused_protocol_is_not_allowed_again() {
         let listed = ["protocol.file.allow\nalways", "protocol.ext.allow\nalways", "remote.a.uploadpack\nevil"];
-        let listed: String = listed.iter().map(|setting| format!("local\0file:x\0{setting}\0")).collect();
-        let settings = overrides(&parse(listed.as_bytes(), None).unwrap(), GitSettings::Own);
+        let listed: String = listed.iter().map(|setting| format!("local\0{setting}\0")).collect();
+        let settings = overrides(&parse(listed.as_bytes()).unwrap(), GitSettings::Own);
         let expected =
             [("protocol.file.allow", "user"), ("protocol.file.allow", "never"), ("protocol.ssh.allow", "never")];
         assert_eq!(settings, expected.map(|(key, value)| setting((key, Some(value)))));
     }
 
     #[test]
-    fn what_another_branch_could_change_is_not_included() {
-        let folder = tempfile::tempdir().unwrap();
-        let cwd = folder.path().join("below");
-        std::fs::create_dir_all(folder.path().join(".git")).unwrap();
-        std::fs::create_dir(&cwd).unwrap();
-        let is_settled = |scope, key: &str, value: &str| {
-            let (key, value) = (key.to_owned(), value.to_owned());
-            includes_are_settled(&[ListedSetting { scope, origin: ".git/config".into(), key, value }], &cwd)
+    fn a_repository_whose_settings_name_other_files_is_not_used() {
+        let check = |scope, key: &str| {
+            let (key, value) = (key.to_owned(), "~/more".to_owned());
+            check_other_files(&[ListedSetting { scope, key, value }]).is_ok()
         };
-        for value in ["../inc", "~root/inc", "%(prefix)/inc", "hidden/../../inc"] {
-            for key in ["include.path", "includeif.onbranch:evil.path"] {
-                assert!(!is_settled(SettingScope::Repository, key, value), "{key} {value}");
-                assert!(is_settled(SettingScope::Person, key, value), "{key} {value}");
-            }
+        for key in ["include.path", "includeif.onbranch:evil.path", "fsck.skiplist", "fetch.fsck.skiplist"] {
+            assert!(!check(SettingScope::Repository, key), "{key}");
+            assert!(check(SettingScope::Person, key), "{key}");
         }
-        for value in ["more", "~/more", "/etc/more", "../../elsewhere"] {
-            assert!(is_settled(SettingScope::Repository, "include.path", value), "{value}");
-        }
-        assert!(is_settled(SettingScope::Repository, "user.name", "../inc"));
-    }
-
-    /// Another run may work there.
-    #[test]
-    fn what_is_in_another_working_tree_is_not_included() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().canonicalize().unwrap();
-        for path in ["main/.git/worktrees/run", "main/.git/worktrees/third", "run", "third", "elsewhere"] {
-            std::fs::create_dir_all(root.join(path)).unwrap();
-        }
-        let admin = root.join("main/.git/worktrees");
-        std::fs::write(root.join("run/.git"), format!("gitdir: {}\n", admin.join("run").display())).unwrap();
-        std::fs::write(admin.join("run/commondir"), "../..\n").unwrap();
-        std::fs::write(admin.join("third/gitdir"), format!("{}\n", root.join("third/.git").display())).unwrap();
-        let is_settled = |value: &str| {
-            let (key, origin) = ("include.path".to_owned(), root.join("main/.git/config"));
-            let setting = ListedSetting { scope: SettingScope::Repository, origin, key, value: value.to_owned() };
-            includes_are_settled(&[setting], &root.join("run"))
-        };
-        for value in ["../team.ini", "../../third/team.ini", "../../run/team.ini"] {
-            assert!(!is_settled(value), "{value}");
-        }
-        for value in ["more", "../../elsewhere/team.ini"] {
-            assert!(is_settled(value), "{value}");
-        }
+        assert!(check(SettingScope::Repository, "user.name"));
     }
 
     #[test]

@@ -84,6 +84,7 @@ mod tests {
             ("branch.main.merge", "refs/heads/main", None),
             ("branch.main.vscode-merge-base", "origin/main", None),
             ("branch.main.newcmd", "evil", to("")),
+            ("fsck.baddate", "ignore", None),
             ("remote.origin.url", "https://example.org", None),
             ("remote.origin.vcs", "x/../evil", to("")),
             ("gpg.ssh.defaultkeycommand", "evil", to("false")),
@@ -114,6 +115,21 @@ mod tests {
             ("commit.template", "/home/ann/.netrc", to("/dev/null")),
             ("submodule.recurse", "true", to("false")),
             ("url.https://host/.insteadof", "x:", None),
+            // Where git would copy, print or obey what is in a file elsewhere.
+            ("branch.main.mergeoptions", "-F ../.netrc --no-edit", to("")),
+            ("branch.main.futureoptions", "-F ../.netrc", to("")),
+            ("fsck.skiplist", "../.netrc", to("/dev/null")),
+            ("fetch.fsck.skiplist", "../.netrc", to("/dev/null")),
+            ("receive.fsck.skiplist", "../.netrc", to("/dev/null")),
+            ("fetch.bundleuri", "/home/ann/list", to("")),
+            ("bundle.a.uri", "/home/ann/.netrc", to("")),
+            ("transfer.bundleuri", "true", to("false")),
+            ("core.attributesfile", "../.netrc", to("")),
+            ("core.excludesfile", "../.netrc", to("")),
+            ("mailmap.file", "../.netrc", to("")),
+            ("diff.orderfile", "../.netrc", to("/dev/null")),
+            ("gpg.ssh.allowedsignersfile", "signers", to("")),
+            ("core.sharedrepository", "0666", to("umask")),
         ] {
             assert_eq!(reset(key, value), expected, "{key}");
         }

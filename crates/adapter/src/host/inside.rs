@@ -24,7 +24,7 @@ use crate::{
 
 use super::{
     HostSetup,
-    login_copy::{LoginCopy, TakenLogin},
+    login_copy::{LoginChange, LoginCopy},
 };
 
 /// What a host needs inside walls: a row of its preset. Paths are relative to the host's own folder, `~/…`, or
@@ -156,7 +156,7 @@ impl HostEnclosure {
                 Vec::new()
             }
         };
-        walls.stand_ins.extend(logins.iter().map(LoginCopy::stand_in));
+        walls.overlays.extend(logins.iter().map(LoginCopy::overlay));
         let events = job.events.clone();
         let (mut handed, mut proxy) = (None, None);
         if walls.network == NetworkAccess::None {
@@ -193,9 +193,9 @@ impl Drop for HostEnclosure {
     fn drop(&mut self) {
         for login in &self.logins {
             match login.take_over() {
-                Ok(TakenLogin::Unchanged) => {}
+                Ok(LoginChange::Unchanged) => {}
                 // Whoever owns the machine can see which run did it.
-                Ok(TakenLogin::Renewed) => {
+                Ok(LoginChange::Renewed) => {
                     self.events.log("info", "the agent renewed its login; it is kept".to_owned());
                 }
                 Err(error) => {

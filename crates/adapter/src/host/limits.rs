@@ -27,7 +27,7 @@ pub(crate) fn agreed(setup: &HostSetup, job: &DriverRun) -> Result<AgreedLimits,
     let enforced: Vec<SandboxLimit> = setup.enforces.iter().chain(proved).copied().collect();
     let mut limits = check_limits(job.task.sandbox.as_ref(), &setup.label, &enforced)?;
     add_defaults(&mut limits, job.task.default_sandbox.as_ref(), proved)?;
-    // A host that can do without programs is told so. Another one would only meet errors.
+    // A host with an option for it runs without programs. Any other one would only run into errors.
     let by_walls = |limit: &SandboxLimit| {
         proved.contains(limit) && !(*limit == SandboxLimit::NoExec && setup.enforces.contains(limit))
     };

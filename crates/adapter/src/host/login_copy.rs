@@ -8,7 +8,7 @@ use std::{
 };
 
 use attache_os::{private_file, small_file};
-use attache_sandbox::StandIn;
+use attache_sandbox::FileOverlay;
 use serde_json::Value;
 
 use crate::scratch::ScratchFolder;
@@ -22,7 +22,7 @@ pub(super) struct LoginCopy {
 
 /// What became of a login.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum TakenLogin {
+pub(super) enum LoginChange {
     Unchanged,
     Renewed,
 }
@@ -42,23 +42,23 @@ impl LoginCopy {
         Ok(Some(Self { login, copy, before }))
     }
 
-    pub(super) fn stand_in(&self) -> StandIn {
-        StandIn { file: self.copy.clone(), shown_at: self.login.clone() }
+    pub(super) fn overlay(&self) -> FileOverlay {
+        FileOverlay { file: self.copy.clone(), shown_at: self.login.clone() }
     }
 
     /// Takes renewed tokens over, once the run has ended. Fails if the run changed more than that.
-    pub(super) fn take_over(&self) -> io::Result<TakenLogin> {
+    pub(super) fn take_over(&self) -> io::Result<LoginChange> {
         let after = small_file::read(&self.copy, MAX_LOGIN)?;
         // Another run, or the owner, may have renewed it meanwhile.
         let is_current = || small_file::read(&self.login, MAX_LOGIN).is_ok_and(|now| now == self.before);
         if after == self.before || !is_current() {
-            return Ok(TakenLogin::Unchanged);
+            return Ok(LoginChange::Unchanged);
         }
         if !is_renewal(&self.before, &after) {
             return Err(io::Error::other("more than its tokens was changed"));
         }
         private_file::write(&self.login, after.as_bytes())?;
-        Ok(TakenLogin::Renewed)
+        Ok(LoginChange::Renewed)
     }
 }
 
@@ -156,16 +156,16 @@ mod tests {
         std::fs::write(&login, r#"{"token":"a"}"#).unwrap();
         let run = |number: usize, wrote: &str, meanwhile: Option<&str>| {
             let copy = LoginCopy::create(&login, &folder, number).unwrap().unwrap();
-            assert_eq!(copy.stand_in().shown_at, login.canonicalize().unwrap());
-            std::fs::write(copy.stand_in().file, wrote).unwrap();
+            assert_eq!(copy.overlay().shown_at, login.canonicalize().unwrap());
+            std::fs::write(copy.overlay().file, wrote).unwrap();
             meanwhile.into_iter().for_each(|text| std::fs::write(&login, text).unwrap());
             (copy.take_over().ok(), std::fs::read_to_string(&login).unwrap())
         };
-        assert_eq!(run(0, r#"{"token":"b"}"#, None), (Some(TakenLogin::Renewed), r#"{"token":"b"}"#.to_owned()));
+        assert_eq!(run(0, r#"{"token":"b"}"#, None), (Some(LoginChange::Renewed), r#"{"token":"b"}"#.to_owned()));
         assert_eq!(run(1, r#"{"token":"b","url":"c"}"#, None), (None, r#"{"token":"b"}"#.to_owned()));
         assert_eq!(
             run(2, r#"{"token":"c"}"#, Some(r#"{"token":"d"}"#)),
-            (Some(TakenLogin::Unchanged), r#"{"token":"d"}"#.to_owned())
+            (Some(LoginChange::Unchanged), r#"{"token":"d"}"#.to_owned())
         );
         assert!(LoginCopy::create(&home.path().join("none"), &folder, 3).unwrap().is_none());
     }

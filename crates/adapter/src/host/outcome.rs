@@ -12,7 +12,7 @@ use super::{
     turn::{TurnSummary, cut},
 };
 use crate::{
-    output::{PassedText, TextHead},
+    output::{GatedText, TextHead},
     process::MAX_STREAM,
 };
 
@@ -161,8 +161,8 @@ fn done(text: Option<String>, turn: &TurnSummary) -> TaskReply {
 fn whole_or_cut(text: String) -> (String, Option<FullOutput>) {
     let mut kept = TextHead::new(MAX_STREAM);
     match kept.push(&text) {
-        PassedText::All(_) => (text, None),
-        PassedText::Last(_) | PassedText::Nothing => {
+        GatedText::All(_) => (text, None),
+        GatedText::Last(_) | GatedText::Nothing => {
             let full_output = cut(&kept);
             (kept.into_kept(), full_output)
         }

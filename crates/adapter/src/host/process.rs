@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     DriverRun, EventSink,
-    output::{ChunkBoundary, PassedText, TextGate, TextTail, pump},
+    output::{ChunkBoundary, GatedText, TextGate, TextTail, pump},
     process::{self as plain, MAX_STDERR, MAX_STREAM},
     resources,
 };
@@ -191,9 +191,9 @@ async fn read_errors(stderr: Option<ChildStderr>, errors: Arc<Mutex<TextTail>>, 
     let take = |piece: &str| {
         errors.lock().unwrap_or_else(PoisonError::into_inner).push(piece);
         match gate.pass(piece) {
-            PassedText::All(text) => log(text),
-            PassedText::Last(text) if !text.is_empty() => log(text),
-            PassedText::Last(_) | PassedText::Nothing => {}
+            GatedText::All(text) => log(text),
+            GatedText::Last(text) if !text.is_empty() => log(text),
+            GatedText::Last(_) | GatedText::Nothing => {}
         }
     };
     // Ends with the pipe, or with the task that runs this.

@@ -15,7 +15,7 @@ use similar::TextDiff;
 
 use super::edit_scope;
 
-/// A step a host asks approval for. Undisclosed details are `None`, and people are told so.
+/// A step a host asks approval for. Undisclosed details are `None`, which is shown to people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ApprovalQuestion {
     pub(crate) tool: String,
@@ -38,7 +38,7 @@ pub(crate) enum ApprovalRisk {
     High,
 }
 
-/// People's answer. Hosts only ever hear "this once": broader decisions are grants at the hub, where they are visible
+/// A person's answer. Hosts only ever get "this once": broader decisions are grants at the hub, where they are visible
 /// and can be revoked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ApprovalAnswer {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 /// The latest entries that fit. The oldest make room.
 #[derive(Debug)]
-pub(crate) struct Recent<V> {
+pub(crate) struct RecentEntries<V> {
     max: usize,
     used: usize,
     by_id: HashMap<String, RecentEntry<V>>,
@@ -29,9 +29,9 @@ pub(crate) const CONTENTS: usize = 32 << 20;
 /// What an entry takes besides its id, which is kept twice, and its value.
 const ENTRY: usize = 160;
 
-// === impl Recent ===
+// === impl RecentEntries ===
 
-impl<V> Recent<V> {
+impl<V> RecentEntries<V> {
     /// Keeps at most this many bytes.
     pub(crate) fn within(max: usize) -> Self {
         Self { max, used: 0, by_id: HashMap::new(), order: BTreeMap::new(), next: 0, has_forgotten: false }
@@ -97,7 +97,7 @@ mod tests {
         fn the_latest_that_fit_are_kept(steps in prop::collection::vec((0..12_u8, 0..4000_usize), 0..60)) {
             const MAX: usize = 6000;
             let weight = |id: u8, bytes: usize| bytes + 2 * id.to_string().len() + ENTRY;
-            let mut recent = Recent::within(MAX);
+            let mut recent = RecentEntries::within(MAX);
             let mut kept: Vec<(u8, usize)> = Vec::new();
             for (id, bytes) in steps {
                 let forgotten = recent.insert(&id.to_string(), bytes, bytes);
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_never_fits_displaces_nothing() {
-        let mut recent = Recent::within(1000);
+        let mut recent = RecentEntries::within(1000);
         assert!(recent.insert("a", 1, 10).is_empty() && !recent.has_forgotten());
         assert_eq!(recent.insert("b", 2, 1000), [2]);
         assert!(recent.contains("a") && !recent.contains("b") && recent.has_forgotten());

@@ -6,6 +6,7 @@ use attache_protocol::Json;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{HostExchange, HostInput, HostWriter, KeyedAnswer, TurnVerdict, lines::HostLine};
+use crate::UnsolicitedInput;
 
 /// A conversation with a host that speaks JSON-RPC. [`step`] and [`answer_to`] drive it.
 pub(crate) trait RpcConversation: Send {
@@ -27,7 +28,7 @@ pub(crate) trait RpcConversation: Send {
     /// Passes on what the caller says without being asked. Only for an exchange [`with_caller`].
     ///
     /// [`with_caller`]: HostExchange::with_caller
-    fn on_unsolicited(&mut self, _parts: Json) -> impl Future<Output = ()> + Send {
+    fn on_unsolicited(&mut self, _input: UnsolicitedInput) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 }
@@ -114,7 +115,7 @@ pub(crate) async fn step<C: RpcConversation>(
 ) -> Result<Option<(u64, Result<Json, Error>)>, TurnVerdict> {
     match conversation.exchange().next().await {
         HostInput::Answer(answered) => conversation.send_answer(answered).await,
-        HostInput::Unsolicited(parts) => conversation.on_unsolicited(parts).await,
+        HostInput::Unsolicited(input) => conversation.on_unsolicited(input).await,
         HostInput::Line(line) => match conversation.read(line)? {
             Some(HostRpcMessage::Response { id, result }) => return Ok(Some((id, result))),
             Some(HostRpcMessage::Request { id, method, params }) => conversation.on_request(id, method, params).await,

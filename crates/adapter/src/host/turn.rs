@@ -19,8 +19,8 @@ use super::{
     text_stream::{TextStream, TextStreamKind},
 };
 use crate::{
-    Asker, DriverRun, EventSink,
-    output::{PassedText, TextHead},
+    DriverRun, EventSink, QuestionHandle,
+    output::{GatedText, TextHead},
     process::MAX_STREAM,
 };
 
@@ -30,7 +30,7 @@ pub(crate) struct HostTurn {
     label: String,
     cwd: String,
     events: EventSink,
-    asker: Asker,
+    question_handle: QuestionHandle,
     answer: TextStream,
     thoughts: TextStream,
     said: TextHead,
@@ -114,7 +114,7 @@ impl HostTurn {
             label: label.to_owned(),
             cwd: job.cwd.display().to_string(),
             events: job.events.clone(),
-            asker: job.asker.clone(),
+            question_handle: job.question_handle.clone(),
             answer: TextStream::new(TextStreamKind::Answer, job.events.clone()),
             thoughts: TextStream::new(TextStreamKind::Thought, job.events.clone()),
             said: TextHead::new(MAX_STREAM),
@@ -138,8 +138,8 @@ impl HostTurn {
     }
 
     /// Where the caller speaks without being asked.
-    pub(crate) fn caller(&self) -> Asker {
-        self.asker.clone()
+    pub(crate) fn caller(&self) -> QuestionHandle {
+        self.question_handle.clone()
     }
 
     pub(crate) const fn budget(&self) -> &RunBudget {
@@ -188,13 +188,13 @@ impl HostTurn {
     fn retain(&mut self, text: &str) {
         // Anything not kept of the answer isn't streamed either.
         match self.said.push(text) {
-            PassedText::All(text) => self.answer.push(text),
-            PassedText::Last(text) => {
+            GatedText::All(text) => self.answer.push(text),
+            GatedText::Last(text) => {
                 self.answer.push(text);
                 self.answer.flush();
                 self.events.log("warning", "the answer is too long; the rest is neither kept nor shown");
             }
-            PassedText::Nothing => {}
+            GatedText::Nothing => {}
         }
     }
 
@@ -259,8 +259,8 @@ impl HostTurn {
         self.note(format!("waiting for approval: {step}"));
         let assured = self.is_walled.then_some(StepAssurance::Walled).into_iter().collect();
         let asked = question.to_request(format!("q{}", self.questions), self.cwd.clone(), assured);
-        let asker = self.asker.clone();
-        OpenQuestion { key, step, answer: async move { asker.permission(&asked).await.into() }.boxed() }
+        let question_handle = self.question_handle.clone();
+        OpenQuestion { key, step, answer: async move { question_handle.permission(&asked).await.into() }.boxed() }
     }
 
     /// Asks the caller questions with options. Pass the answer to [`Self::answered`], then to the host.
@@ -268,9 +268,9 @@ impl HostTurn {
         self.answer.flush();
         self.thoughts.flush();
         self.note("waiting for an answer");
-        let asker = self.asker.clone();
+        let question_handle = self.question_handle.clone();
         let answer = async move {
-            let given = asker.input(asked.prompt(), Some(asked.to_parts())).await;
+            let given = question_handle.input(asked.prompt(), Some(asked.to_parts())).await;
             given.map_or(ApprovalAnswer::Stopped, |given| ApprovalAnswer::Chosen(asked.answers(&given)))
         };
         OpenQuestion { key, step: "a question".to_owned(), answer: answer.boxed() }

@@ -27,7 +27,7 @@ pub use self::{
         ExecOutputFormat, ExecOutputRule, ExecOutputRules, OutputPointer, ParsedOutput, ParsedTool, UsageCounting,
     },
     row::ChosenResources,
-    table::{PresetMistake, PresetTable},
+    table::{PresetError, PresetTable},
     versions::HostVersion,
 };
 

@@ -19,7 +19,7 @@ pub struct PresetTable {
 /// A mistake in a person's `presets.toml`, with its line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{what}", line.map(|line| format!("line {line}: ")).unwrap_or_default())]
-pub struct PresetMistake {
+pub struct PresetError {
     pub line: Option<usize>,
     pub what: String,
 }
@@ -32,13 +32,13 @@ const EMBEDDED: &str = include_str!("presets.toml");
 
 impl PresetTable {
     /// The built-in hosts, plus those of the person's own file. Pass its text, or an empty string if there is no file.
-    pub fn parse(user: &str) -> Result<Self, PresetMistake> {
+    pub fn parse(user: &str) -> Result<Self, PresetError> {
         let embedded = rows(EMBEDDED).expect("a test parses the built-in table");
         let mut table: Vec<(Spanned<String>, PresetRow)> = in_order(embedded);
         let (known, mut resources) = (table.len(), ChosenResources::default());
         let mistake = |name: &Spanned<String>| {
             let line = line_of(user, name.span().start);
-            move |what| PresetMistake { line: Some(line), what }
+            move |what| PresetError { line: Some(line), what }
         };
         for (name, row) in in_order(rows(user)?) {
             if name.get_ref() == WALLS {
@@ -73,8 +73,8 @@ impl PresetTable {
     }
 }
 
-fn rows(text: &str) -> Result<PresetRows, PresetMistake> {
-    toml::from_str(text).map_err(|error| PresetMistake {
+fn rows(text: &str) -> Result<PresetRows, PresetError> {
+    toml::from_str(text).map_err(|error| PresetError {
         line: error.span().map(|span| line_of(text, span.start)),
         what: error.message().trim_end_matches('.').to_owned(),
     })

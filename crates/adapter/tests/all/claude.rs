@@ -4,7 +4,8 @@ use attache_adapter::{HostMemory, HostSetup, SandboxLimit, driver::ClaudeDriver}
 use serde_json::{Value, json};
 
 use crate::{
-    hosts::{ended, failure, fake, said},
+    hosts::{ended, failure, fake, result, said},
+    real::given,
     world::{AdapterWorld, task, with},
 };
 
@@ -95,5 +96,57 @@ async fn an_unreadable_result_ends_the_turn() {
         world_of(HostSetup { args: vec!["-c".into(), script.into()], ..HostSetup::new("sh", "Script", "sh") }).await;
     let reply = failure(&ended(&world, &task("x")).await);
     assert!(reply.starts_with("adapter_invalid_reply: Script sent unreadable output: `{"), "{reply}");
+    world.stop().await;
+}
+
+const INPUT: &str = "inp_00000000000000000000000000000007";
+
+/// What the caller says while it works is a turn of its own, with usage of its own.
+#[tokio::test]
+async fn the_usage_of_all_turns_adds_up() {
+    let world = world().await;
+    let usage = async |script: &str| ended(&world, &task(script)).await["usage"].clone();
+    let first = "COST:0.25 TOKENS:40 WRITE:a.txt=x";
+    let (one, two) = (usage("COST:0.25 TOKENS:40 SAY:one").await, usage("COST:0.5 TOKENS:9 SAY:two").await);
+    assert_eq!((&one["tokens"], &one["cost_usd"]), (&json!(51), &json!(0.25)));
+    let input = json!({"input_id": INPUT, "parts": [{"text": "COST:0.5 TOKENS:9 SAY:two"}]});
+    let alone = crate::real::run(&world, &task(first), |_| json!({"approved": true})).await.1;
+    let alone = result(&alone)["usage"].clone();
+    let both = given(&world, &task(first), ("permission", "a.txt"), &input).await;
+    let (sum, cost) = (
+        |name: &str| alone[name].as_u64().unwrap() + two[name].as_u64().unwrap(),
+        |all: &Value| all["cost_usd"].as_f64().unwrap(),
+    );
+    let expected = json!({"tokens": sum("tokens"), "input_tokens": sum("input_tokens"), "output_tokens": sum("output_tokens"),
+        "cost_usd": cost(&alone) + cost(&two), "cost_source": "reported"});
+    assert_eq!(result(&both)["usage"], expected, "{alone} {two}");
+    assert_eq!(result(&both)["inputs_taken"], json!([INPUT]));
+    world.stop().await;
+}
+
+/// The budget is for the run, with what is said to it while it works.
+#[tokio::test]
+async fn a_message_counts_towards_the_budget() {
+    let world = world().await;
+    let input = json!({"input_id": INPUT, "parts": [{"text": "TOKENS:20 SAY:two"}]});
+    // A request of 51 tokens, and one of 31 that has the caller's message besides the result of the tool.
+    for (tokens, success) in [(83, true), (82, false)] {
+        let limited = with(task("TOKENS:40 WRITE:a.txt=x"), "budget", json!({"tokens": tokens}));
+        let ended = given(&world, &limited, ("permission", "a.txt"), &input).await;
+        let ended = result(&ended);
+        let code = if success { Value::Null } else { json!("quota_exceeded") };
+        assert_eq!((&ended["success"], &ended["error"]["code"]), (&json!(success), &code), "{ended}");
+        assert_eq!((&ended["usage"]["tokens"], &ended["inputs_taken"]), (&json!(82), &json!([INPUT])), "{ended}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn what_it_cannot_read_is_not_taken() {
+    let world = world().await;
+    let data = json!({"input_id": INPUT, "parts": [{"data": {"a": 1}}]});
+    let ended = given(&world, &task("WRITE:a.txt=x"), ("permission", "a.txt"), &data).await;
+    let ended = result(&ended);
+    assert_eq!((&ended["success"], &ended["inputs_taken"]), (&json!(true), &json!([])), "{ended}");
     world.stop().await;
 }

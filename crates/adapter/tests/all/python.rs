@@ -82,13 +82,13 @@ async fn the_python_example_follows_the_contract() {
     let reply = post(address, &task("one two\nthree")).await;
     assert_eq!(reply.status, 200);
     let output = Json::from_text(r#"{"text": "3 words", "artifact_refs": []}"#).unwrap();
-    let expected = TaskReply { success: true, output: Some(output), error: None, usage: None };
+    let expected = TaskReply { success: true, output: Some(output), error: None, usage: None, inputs_taken: None };
     assert_eq!(serde_json::from_str::<TaskReply>(&reply.body).unwrap(), expected);
 
     let reply = post(address, &task(" ")).await;
     let error =
         TaskError { code: "task_failed".to_owned(), message: "the task has no text".to_owned(), resets_at: None };
-    let expected = TaskReply { success: false, output: None, error: Some(error), usage: None };
+    let expected = TaskReply { success: false, output: None, error: Some(error), usage: None, inputs_taken: None };
     assert_eq!((reply.status, serde_json::from_str::<TaskReply>(&reply.body).unwrap()), (200, expected));
 
     let foreign = exchange(address, b"POST /run-task HTTP/1.1\r\nhost: attacker.example\r\n\r\n").await;

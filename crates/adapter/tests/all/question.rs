@@ -28,11 +28,11 @@ impl Driver for AskingDriver {
             let mut heard = Vec::new();
             for word in job.text().unwrap().split(' ') {
                 match word {
-                    "input" => heard.push(match job.asker.input("Which one?", None).await {
+                    "input" => heard.push(match job.question_handle.input("Which one?", None).await {
                         Some(parts) => parts.get().to_owned(),
                         None => return TaskReply::failed("task_failed", "stopped"),
                     }),
-                    "unasked" => heard.push(job.asker.next_unsolicited().await.get().to_owned()),
+                    "unasked" => heard.push(job.question_handle.next_unsolicited().await.parts.get().to_owned()),
                     "flood" => (0..3000).for_each(|_| job.events.chunk("x".repeat(4096))),
                     id => {
                         let input = Json::from_text(r#"{"command":"rm -r  out"}"#).unwrap();
@@ -42,7 +42,7 @@ impl Driver for AskingDriver {
                             risk: Some("high".to_owned()),
                             ..AdapterPermissionRequest::new(id, "shell", input)
                         };
-                        match job.asker.permission(&asked).await {
+                        match job.question_handle.permission(&asked).await {
                             Some(given) => heard.push(serde_json::to_string(&given).unwrap()),
                             None => return TaskReply::failed("task_failed", "stopped"),
                         }

@@ -72,11 +72,16 @@ pub(crate) async fn run(
 
 /// The same for a task whose caller says something once the program has got this far.
 pub(crate) async fn told(world: &AdapterWorld, task: &Value, once: (&str, &str), message: &str) -> Vec<ReceivedEvent> {
+    given(world, task, once, &json!({"parts": [{"text": message}]})).await
+}
+
+/// The same with the whole input.
+pub(crate) async fn given(world: &AdapterWorld, task: &Value, once: (&str, &str), input: &Value) -> Vec<ReceivedEvent> {
     let (mut events, mut all, mut is_told) = (world.stream(task).await, Vec::new(), false);
     while let Some(event) = events.next_within(SLOW).await {
         if event.1 == once.0 && event.2.to_string().contains(once.1) && !is_told {
             let path = format!("/run-task/{}/input", task["task_run_id"].as_str().unwrap());
-            let reply = world.post(&path, json!({"parts": [{"text": message}]}).to_string().as_bytes()).await;
+            let reply = world.post(&path, input.to_string().as_bytes()).await;
             assert_eq!(reply.status, 200, "{}", reply.body);
             is_told = true;
         }

@@ -101,7 +101,7 @@ impl Driver for StopwatchDriver {
             let _ = notice.send(AgentMoment::Arrived(run, arrived));
             if job.text().is_ok_and(|text| text == ASK) {
                 let asked = AdapterPermissionRequest::new("1", "bench", Json::empty_object());
-                job.asker.permission(&asked).await;
+                job.question_handle.permission(&asked).await;
                 let _ = notice.send(AgentMoment::Answered(run, Instant::now()));
             }
             TaskReply::done(&TaskOutput { text: "done".to_owned(), ..TaskOutput::default() })

@@ -182,7 +182,7 @@ async fn keep_busy(
         let run = owner.create_run(&request(&name, "busy")).await?;
         if let Some(claimed) = worker.pull(run.agent_id, Duration::ZERO).await? {
             let output = Json::from_text(r#"{"text":"done"}"#)?;
-            let done = CompleteRequest { epoch: Some(claimed.epoch), output, usage: None };
+            let done = CompleteRequest { epoch: Some(claimed.epoch), output, usage: None, inputs_taken: None };
             worker.complete(claimed.task_run_id, &done).await?;
             finished.fetch_add(1, Ordering::Relaxed);
         }

@@ -74,7 +74,7 @@ async fn measure_deliveries(
         worker.progress(claimed.task_run_id, &report).await?;
     }
     let output = Json::from_text(r#"{"text":"done"}"#)?;
-    let done = CompleteRequest { epoch: Some(claimed.epoch), output, usage: None };
+    let done = CompleteRequest { epoch: Some(claimed.epoch), output, usage: None, inputs_taken: None };
     worker.complete(claimed.task_run_id, &done).await?;
     let mut events = 0;
     for watcher in watching {

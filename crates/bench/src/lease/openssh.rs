@@ -30,7 +30,7 @@ pub struct SshLogin {
     pub private_key: Secret<String>,
 }
 
-/// A login whose files are written, for programs to use.
+/// An SSH login for programs, with its files written.
 #[derive(Debug, Clone)]
 pub struct SshLoginFiles {
     user: String,

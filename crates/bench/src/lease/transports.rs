@@ -112,7 +112,7 @@ fn tree(options: &TransportOptions, dir: &Path) -> io::Result<PathBuf> {
     Ok(host)
 }
 
-/// A library as somebody would write it in an afternoon.
+/// A small library, as a person might write it in an afternoon.
 fn write_crate(at: &Path) -> io::Result<()> {
     fs::create_dir_all(at.join("src"))?;
     fs::write(

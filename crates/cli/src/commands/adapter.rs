@@ -339,7 +339,7 @@ async fn walls(context: &CommandContext, is_host: bool, cwd: &Path) -> Result<Ad
         (launcher, proof)
     })
     .await
-    .map_err(|error| CommandFailure::failed(format!("can't test this machine's walls: {error}")))?;
+    .map_err(|error| CommandFailure::failed(format!("can't test this machine's sandbox: {error}")))?;
     tracing::debug!(%proof, "walls");
     let hide: Vec<_> = home::own_folders(&context.config).into_iter().map(HiddenFolder::new).collect();
     let (mut proved, mut made_of, proved_at) = (proof.limits(), proof.made_of, context.env.now());
@@ -392,13 +392,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
     given.filter(|time| *time <= Duration::from_secs(600)).ok_or_else(|| "must be a number from 0 to 600".to_owned())
 }
 
-/// A runtime names the folder without links. If there is one now, somebody put it there since.
+/// The runtime resolved all links of the folder when it was paired. A link in its path was added since.
 fn working_directory(given: Option<PathBuf>, supervised: bool) -> Result<PathBuf, CommandFailure> {
     match given {
         Some(path) if supervised && path.canonicalize().is_ok_and(|real| real != path) => Err(CommandFailure::failed(
-            format!("{} now leads through a link", path.display()),
+            format!("{} now contains a symbolic link", path.display()),
         )
-        .hint("Put the folder back. If the link is yours, run `attache runtime set --cwd DIR` and start again.")),
+        .hint("Restore the original folder. If you added the link yourself, run `attache runtime set --cwd DIR`, then start the runtime again.")),
         Some(path) => Ok(path),
         None => std::env::current_dir().map_err(|error| {
             CommandFailure::failed(format!("can't use the current folder: {error}"))

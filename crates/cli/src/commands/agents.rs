@@ -205,7 +205,7 @@ async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Res
             TextCell::strong(&account.name),
             presence(account),
             TextCell::plain(device),
-            TextCell::plain(time::relative_or(seen, context.now(), terms::never_seen())),
+            TextCell::plain(time::relative_or(seen, context.now(), unseen(runtime))),
             TextCell::dim(account.agent_id.to_string()),
             TextCell::excerpt(account.description.as_deref().unwrap_or_default()),
         ]);
@@ -361,8 +361,11 @@ async fn show(context: &CommandContext, hub: &HubClient, agent: &str) -> Result<
             row(texts::row_paired(), TextCell::plain(time::relative(runtime.attached_at, now)));
             row(
                 texts::row_last_seen(),
-                TextCell::plain(time::relative_or(runtime.last_heartbeat_at, now, terms::never_seen())),
+                TextCell::plain(time::relative_or(runtime.last_heartbeat_at, now, unseen(Some(runtime)))),
             );
+            if runtime.is_only_registered() {
+                row(texts::row_next(), TextCell::plain(crate::text::ask::connect_it()));
+            }
         }
         None => row(texts::row_device(), TextCell::plain(texts::no_device(&account.name))),
     }
@@ -497,4 +500,12 @@ pub(super) fn explain(error: attache_client::Error, agent: &str) -> CommandFailu
         return failure;
     }
     CommandFailure { message: errors::agent_not_found(agent), ..failure }.hint(errors::agent_not_found_do())
+}
+
+/// What is said of a device that was never seen.
+fn unseen(runtime: Option<&Runtime>) -> &'static str {
+    match runtime {
+        Some(runtime) if runtime.is_only_registered() => texts::not_connected_yet(),
+        Some(_) | None => terms::never_seen(),
+    }
 }

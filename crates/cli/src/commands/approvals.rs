@@ -99,7 +99,7 @@ struct DecisionArgs {
     /// Request id, a unique part of it, or `last`, the one that `show` showed last
     #[arg(value_parser = IdArg::of_permission)]
     request: IdArg,
-    /// How far the decision reaches
+    /// What the decision applies to
     #[arg(long, default_value = "once", value_parser = parse_scope, value_name = "once|run|conversation|agent")]
     scope: DecisionScope,
     /// Apply to every tool whose name matches, whatever its input (`*` matches anything); not for scope `once`

@@ -166,7 +166,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             None => None,
         },
     };
-    let files = attachment::Files::look(&args.files)?;
+    let files = attachment::AttachedFiles::look(&args.files)?;
     let mut run = match conversation {
         _ if files.total() <= MAX_INLINE => start(&hub, text, (conversation, files.inline()?), &args).await?,
         Some(id) => start(&hub, text, (conversation, files.upload(&context, &hub, id).await?), &args).await?,
@@ -197,7 +197,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     if let Err(failure) = &ended
         && failure.is_quiet()
     {
-        // As after `| head`: nobody is left to read the answer.
+        // As after `| head`: the reader of the output is gone.
         let text = match cancel_or_leave(&context, &hub, run, &args, StopReason::Closed).await? {
             Some(status) => texts::closed_cancelled(terms::run_status(status)),
             None => texts::closed_left(run),
@@ -245,7 +245,7 @@ async fn start_in_new_conversation(
     context: &CommandContext,
     hub: &HubClient,
     text: String,
-    files: &attachment::Files,
+    files: &attachment::AttachedFiles,
     args: &Args,
 ) -> Result<RunId, CommandFailure> {
     let request =
@@ -398,7 +398,7 @@ impl StopReason {
         }
     }
 
-    /// What the person is told.
+    /// What the person sees.
     fn text(self) -> &'static str {
         match self {
             Self::Closed => texts::closed(),

@@ -91,10 +91,9 @@ struct ContextOutput<'a> {
 
 pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFailure> {
     let home = context.home()?;
-    let mut all = Contexts::load(home.path())?;
     let output = &context.output;
     match args.command.unwrap_or(ContextCommand::List) {
-        ContextCommand::List => list(context, &all),
+        ContextCommand::List => list(context, &Contexts::load(home.path())?),
         ContextCommand::Add { name, hub, key_file, pin, choose } => {
             contexts::check_name(&name)?;
             let address = HubAddress::parse(&hub)?;
@@ -107,6 +106,7 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
                     Secret::new(typed.expose().trim().to_owned())
                 }
             };
+            let (_held, mut all) = Contexts::load_to_change(home.path())?;
             all.save_key(home.path(), &name, &key)?;
             // Only the first hub becomes current on its own; later commands must not switch hubs unexpectedly.
             let is_first = all.contexts.keys().all(|known| *known == name);
@@ -124,6 +124,7 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
             Ok(())
         }
         ContextCommand::Use { name, .. } => {
+            let (_held, mut all) = Contexts::load_to_change(home.path())?;
             if let Some(name) = &name {
                 all.get(name)?;
             }
@@ -136,6 +137,7 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
             Ok(())
         }
         ContextCommand::Remove { name } => {
+            let (_held, mut all) = Contexts::load_to_change(home.path())?;
             all.get(&name)?;
             all.remove(home.path(), &name)?;
             output.say(people::forgotten(name));

@@ -80,7 +80,7 @@ struct DelegationListArgs {
 }
 
 #[derive(Debug, clap::Args)]
-struct One {
+struct DelegationArg {
     /// Delegation id, a unique part of it, or `last`
     #[arg(value_parser = IdArg::of_delegation)]
     delegation: IdArg,
@@ -91,11 +91,11 @@ enum DelegationsCommand {
     /// List delegations, newest first (default)
     List(DelegationListArgs),
     /// Show a delegation
-    Show(One),
+    Show(DelegationArg),
     /// Print the remote agent's final answer, or the current status
-    Output(One),
+    Output(DelegationArg),
     /// Print the remote agent's output while it worked
-    Log(One),
+    Log(DelegationArg),
     /// Revoke access to the folder and stop the remote agent
     Cancel {
         #[arg(required_unless_present = "all", value_parser = IdArg::of_delegation)]
@@ -230,9 +230,11 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
 async fn perform(context: &CommandContext, command: DelegationsCommand) -> Result<(), CommandFailure> {
     match command {
         DelegationsCommand::List(filter) => list(context, &filter).await,
-        DelegationsCommand::Show(One { delegation }) => show(context, &get(context, &delegation).await?),
-        DelegationsCommand::Output(One { delegation }) => output(context, &get(context, &delegation).await?),
-        DelegationsCommand::Log(One { delegation }) => log(context, get(context, &delegation).await?.delegation_id),
+        DelegationsCommand::Show(DelegationArg { delegation }) => show(context, &get(context, &delegation).await?),
+        DelegationsCommand::Output(DelegationArg { delegation }) => output(context, &get(context, &delegation).await?),
+        DelegationsCommand::Log(DelegationArg { delegation }) => {
+            log(context, get(context, &delegation).await?.delegation_id)
+        }
         DelegationsCommand::Cancel { delegation, all } => cancel(context, delegation, all).await,
         DelegationsCommand::Diff { delegation, paths } => diff::run(context, &delegation, &paths).await,
         DelegationsCommand::Review(args) => review::run(context, args).await,

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use attache_client::egress::{EgressGuard, EgressPolicy, EgressRule, IpNetwork};
 use attache_hub::{OnTokenReuse, Options, OwnerKey, OwnerKeyState};
 use attache_protocol::wire::system::ReadyFile;
-use attache_store::sql::Sharing;
+use attache_store::sql::DatabaseSharing;
 
 use crate::{
     env::{amount, context::CommandContext, home::DEFAULT_LISTEN},
@@ -67,6 +67,10 @@ pub(crate) struct Args {
     /// Maximum number of open connections; one in eight is reserved for devices [default: 16384]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
     max_connections: Option<u32>,
+    /// Keep serving for this long after SIGTERM while /readyz already fails, so that a proxy sends new requests to another
+    /// hub (5s) [default: stop at once]
+    #[arg(long, value_name = "TIME", value_parser = amount::duration)]
+    shutdown_delay: Option<Duration>,
     /// Trust the X-Forwarded-For header of proxies at this address or network; repeatable
     #[arg(long, value_name = "ADDR|CIDR")]
     trusted_proxy: Vec<IpNetwork>,
@@ -136,7 +140,7 @@ enum TokenReuseArg {
 fn shared_database(
     database: DatabaseArgs,
     standby: bool,
-    sharing: Sharing,
+    sharing: DatabaseSharing,
     context: &CommandContext,
 ) -> Result<Option<SharedDatabase>, CommandFailure> {
     match database.server(context)? {
@@ -145,7 +149,7 @@ fn shared_database(
             Ok(Some(SharedDatabase { server, when_busy, sharing }))
         }
         None if standby => Err(needs_server("--standby")),
-        None if sharing == Sharing::WithOthers => Err(needs_server("--cluster-key-file")),
+        None if sharing == DatabaseSharing::WithOthers => Err(needs_server("--cluster-key-file")),
         None => Ok(None),
     }
 }
@@ -172,6 +176,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     };
     let (public_url, default_agent, tuning) = (args.public_url, args.default_agent, args.tuning);
     let (rate_limit, run_timeout, recover) = (args.rate_limit, args.run_timeout, args.recover_owner_key);
+    let shutdown_delay = args.shutdown_delay.unwrap_or_default();
     let (max_connections, proxies, keep) = (args.max_connections, args.trusted_proxy, args.keep);
     let egress = EgressGuard::new(EgressPolicy { allow: args.egress_allow });
     let site = LocalServer::open(&context, place, |options| {
@@ -182,6 +187,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         options.requests_per_minute = rate_limit;
         options.run_timeout = run_timeout.unwrap_or(options.run_timeout);
         options.max_connections = max_connections.map_or(options.max_connections, |limit| limit as usize);
+        options.shutdown_delay = shutdown_delay;
         options.trusted_proxies = proxies;
         options.artifacts = artifacts;
         options.bucket = bucket;

@@ -76,7 +76,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             let other = format!("{} doesn't have the keys of a hub", folder.display());
             return Err(CommandFailure::new("not_found", exit::NOT_FOUND, other).hint(DATA_FOLDER_HINT));
         }
-        // As a hub would: what is in the database is nobody else's.
+        // As a hub would: nothing else uses the database meanwhile.
         home::private_folder(folder).map_err(|error| CommandFailure::file("use the folder", folder, &error))?;
     }
     let mut signals = TerminationSignals::new()?;
@@ -136,7 +136,7 @@ fn address(side: &DatabaseSide, ca: Option<PathBuf>) -> Result<DatabaseAddress, 
     }
 }
 
-/// Renames the database that was copied: a hub or a backup that isn't told of the server would use it and not notice.
+/// Renames the copied database. Otherwise, a hub or backup that doesn't know of the server would silently use it.
 fn set_aside(folder: &Path) -> Result<PathBuf, CommandFailure> {
     let free = (1..).map(|number| match number {
         1 => folder.join(MOVED_DATABASE),

@@ -208,7 +208,7 @@ impl AttacheCommand {
             Self::Daemon(args) => Box::pin(daemon::run(context, args)).await,
             Self::Mcp(args) => Box::pin(mcp::run(context, args)).await,
             Self::Artifacts(args) => Box::pin(artifacts::run(context, args)).await,
-            Self::Worktrees(args) => worktrees::run(&context, args),
+            Self::Worktrees(args) => Box::pin(worktrees::run(&context, args)).await,
             Self::Deliveries(args) => Box::pin(deliveries::run(context, args)).await,
             Self::Notifications(args) => Box::pin(notifications::run(context, args)).await,
             Self::Users(args) => Box::pin(users::run(context, args)).await,

@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// List, add, change, test and remove the devices and chats that are notified
+/// Manage the devices and chats that receive your notifications
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:
@@ -141,7 +141,7 @@ enum LanguageArg {
 
 /// JSON output of `remove`.
 #[derive(Serialize)]
-struct Removed {
+struct RemovedTarget {
     removed: NotificationTargetId,
 }
 
@@ -302,7 +302,7 @@ async fn remove(
     }
     hub.remove_notification_target(id).await?;
     if context.output.is_json() {
-        return context.output.json(&Removed { removed: id });
+        return context.output.json(&RemovedTarget { removed: id });
     }
     context.output.say(text::removed(name));
     Ok(())

@@ -1,21 +1,23 @@
 //! `attache runs`: lists, shows, answers, cancels and deletes runs.
 
+mod views;
+
 use std::time::Duration;
 
 use attache_client::{HubClient, PermissionFilter};
 use attache_protocol::{
-    EventKind, Json, RunId, Timestamp,
+    EventKind, InputId, Json, RunId, Timestamp,
     error::exit,
     rules::{permission::PermissionState, quota::usd, recovery::Recovery, run::RunStatus},
     wire::{
-        adapter::AdapterLogLine,
+        adapter::{AdapterInputAnswer, AdapterLogLine},
         input_request::GiveInputRequest,
         run::{PendingQuestion, Run, RunQuery, Sandbox, WaitReason},
         usage::ReportedUsage,
     },
 };
 use clap::{Subcommand, ValueEnum};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     ask,
@@ -50,6 +52,7 @@ const MAX_LAST_EVENTS: u32 = 200;
   attache runs list --agent builder --status failed
   attache runs list --status waiting         runs that wait for approval or input
   attache runs list --since 8h --caller ada --text deploy
+  attache runs list --view mine              one of your views
   attache runs show run_…                    show a run and its result
   attache runs cancel run_… --reason \"no longer needed\"
   attache runs answer run_… 2                answer the agent's question by one of its options
@@ -112,11 +115,13 @@ enum RunsCommand {
         /// The input; `-` reads it from standard input
         text: String,
     },
+    /// List the views of the list of runs that you keep
+    Views,
 }
 
 /// JSON output of `delete`.
 #[derive(Serialize)]
-struct Deleted {
+struct DeletedRun {
     deleted: RunId,
 }
 
@@ -146,6 +151,9 @@ struct RunListArgs {
     /// Only runs whose task, ID, agent's name or caller contains this text
     #[arg(long, value_name = "TEXT")]
     text: Option<String>,
+    /// Only runs that one of your views shows (see `attache runs views`); other options take precedence
+    #[arg(long, value_name = "NAME")]
+    view: Option<String>,
     #[command(flatten)]
     page: PageArgs,
 }
@@ -195,6 +203,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             let run = hub.run(run.run(&hub).await?).await?;
             input(&context, &hub, &run, text).await
         }
+        RunsCommand::Views => views::list(&context, &hub).await,
     }
 }
 
@@ -207,7 +216,7 @@ async fn delete(context: &CommandContext, hub: &HubClient, run: RunId, yes: bool
     }
     hub.delete_run(run).await?;
     if context.output.is_json() {
-        return context.output.json(&Deleted { deleted: run });
+        return context.output.json(&DeletedRun { deleted: run });
     }
     context.output.say(texts::deleted(run));
     Ok(())
@@ -292,7 +301,7 @@ async fn was_input_refused(hub: &HubClient, run: RunId, after: i64) -> Result<bo
 
 async fn list(context: &CommandContext, hub: &HubClient, filter: RunListArgs) -> Result<(), CommandFailure> {
     let output = &context.output;
-    let RunListArgs { agent, status, conversation, since, before, min_cost, caller, text, page } = filter;
+    let RunListArgs { agent, status, conversation, since, before, min_cost, caller, text, view, page } = filter;
     let page = page.page();
     let conversation = match conversation {
         Some(conversation) => Some(conversation.conversation(hub).await?),
@@ -311,6 +320,10 @@ async fn list(context: &CommandContext, hub: &HubClient, filter: RunListArgs) ->
         text,
         limit: page.limit.and_then(|limit| usize::try_from(limit).ok()),
         cursor: page.cursor,
+    };
+    let filter = match view {
+        Some(view) => views::add(hub, &view, filter, context.now()).await?,
+        None => filter,
     };
     let list = hub.runs(&filter).await?;
     if output.is_json() {
@@ -430,11 +443,37 @@ async fn show(context: &CommandContext, hub: &HubClient, run: &Run) -> Result<()
         print_questions(context, hub, run).await?;
         context.output.say(texts::follow_it(run.task_run_id));
     }
+    let undelivered = undelivered(hub, run).await;
+    if !undelivered.is_empty() {
+        section(context, texts::part_undelivered(), &undelivered.join("\n"))?;
+        context.output.say(texts::undelivered_do(&run.agent_name, run.conversation_id));
+    }
     let network = network(hub, run).await;
     if network.is_empty() { Ok(()) } else { section(context, texts::part_network(), &network.join("\n")) }
 }
 
-/// What a run without network of its own reached, or was refused. That is told at its end.
+/// What the agent was told while it worked, but didn't get before the run ended.
+async fn undelivered(hub: &HubClient, run: &Run) -> Vec<String> {
+    #[derive(Default, Deserialize)]
+    struct EventData {
+        #[serde(default)]
+        undelivered_inputs: Vec<InputId>,
+        input_id: Option<InputId>,
+        parts: Option<Json>,
+    }
+    let after = run.last_seq.saturating_sub(MAX_LAST_EVENTS.into()).max(0);
+    let Ok(page) = hub.run_events(run.task_run_id, after, Some(MAX_LAST_EVENTS)).await else { return Vec::new() };
+    let told: Vec<EventData> =
+        page.events.into_iter().map(|event| event.data.parse::<EventData>().unwrap_or_default()).collect();
+    let ids: Vec<InputId> = told.iter().flat_map(|data| data.undelivered_inputs.clone()).collect();
+    let text = |id: &InputId| {
+        let given = told.iter().find(|data| data.input_id == Some(*id)).and_then(|data| data.parts.as_ref());
+        given.map_or_else(|| id.to_string(), AdapterInputAnswer::text)
+    };
+    ids.iter().map(text).collect()
+}
+
+/// What a run without its own network access reached, or was refused. Known at its end.
 async fn network(hub: &HubClient, run: &Run) -> Vec<String> {
     if run.sandbox.is_none_or(|sandbox| sandbox.allow_network != Some(false)) {
         return Vec::new();

@@ -28,7 +28,7 @@ use crate::{
     ui::failure::CommandFailure,
 };
 
-/// Run a command inside walls: its own folder, no network, no other programs
+/// Run a command in a sandbox: its own folder, no network, no other programs
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache sandbox                                     test and show what this machine can enforce
@@ -156,7 +156,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         true => {
             let folders = inside.write.iter().chain([&inside.cwd]).map(PathBuf::as_path);
             GuardedRepository::new(folders, &config::temporary_folder(), &context.env)
-                .map_err(|error| CommandFailure::failed(format!("can't build the walls: {error}")))?
+                .map_err(|error| CommandFailure::failed(format!("can't set up the sandbox: {error}")))?
         }
         false => GuardedRepository::default(),
     };
@@ -165,7 +165,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     let program = words.next().unwrap_or_default();
     let (bwrap, arguments) = launcher
         .command(&inside, &program)
-        .map_err(|error| CommandFailure::failed(format!("can't build the walls: {error}")))?;
+        .map_err(|error| CommandFailure::failed(format!("can't set up the sandbox: {error}")))?;
     let mut command = Command::new(bwrap);
     command.args(arguments).args(words);
     config::OWN_VARIABLES.iter().for_each(|name| {

@@ -24,7 +24,7 @@ use attache_runtime::{
     Notice, Options, RuntimeService, Shutdown,
     profile::{Profile, Profiles},
 };
-use attache_store::sql::Sharing;
+use attache_store::sql::DatabaseSharing;
 use serde::Serialize;
 use tokio::sync::Notify;
 
@@ -91,7 +91,7 @@ pub(crate) struct Args {
     /// *.example.org); repeatable
     #[arg(long, value_name = "CIDR|HOST")]
     egress_allow: Vec<EgressRule>,
-    /// Whose tasks for `local` see only the working folder, where this machine's walls hold (`attache sandbox`)
+    /// Whose tasks for `local` see only the working folder, if this machine can enforce it (`attache sandbox`)
     #[arg(long, value_name = WalledRuns::CHOICES, value_parser = walls::walled_runs, default_value = "all")]
     sandbox: WalledRuns,
     /// Refuse uploads while less than this is free on the disk [default: 2% of it, between 256 MiB and 1 GiB]
@@ -154,7 +154,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     let ending = ShutdownSignals::of_signals()?;
     let database = match args.database.server(&context)? {
         Some(server) => {
-            let database = SharedDatabase { server, when_busy: WhenBusy::Refuse, sharing: Sharing::Alone };
+            let database = SharedDatabase { server, when_busy: WhenBusy::Refuse, sharing: DatabaseSharing::Alone };
             Some(database.open(&context.output, &ending.finish).await?)
         }
         None => None,

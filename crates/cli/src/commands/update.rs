@@ -270,7 +270,7 @@ impl InstalledProgram {
         Ok(Self { path, kept: kept.into(), _lock: lock })
     }
 
-    /// Keeps the current program as `attache.old`. The current one stays in place: nobody ever finds no program.
+    /// Keeps the current program as `attache.old`. The current one stays in place, so there is a program at every moment.
     fn keep(&self) -> Result<(), CommandFailure> {
         let content = fs::read(&self.path).map_err(|error| unwritable(&self.path, &error))?;
         let mode = fs::metadata(&self.path).map_or(0o755, |found| found.permissions().mode() & 0o777);

@@ -1,10 +1,17 @@
 //! `attache worktrees`: shows, commits, applies and discards what runs changed in git worktrees of their own.
 
-use attache_protocol::{RunId, Timestamp, error::exit};
+mod remote;
+
+use attache_protocol::{
+    RunId, Timestamp,
+    error::exit,
+    wire::worktree::{DecideWorktreeRequest, WorktreeAction},
+};
 use attache_workspace::report::git::worktree::{Error, KEPT_FOR, RunWorktree, WorktreeFolder, WorktreeState};
 use clap::Subcommand;
 use serde::Serialize;
 
+use self::remote::RemoteArgs;
 use crate::{
     env::context::CommandContext,
     text::{terms, worktrees as text},
@@ -24,8 +31,10 @@ use crate::{
   attache worktrees commit last -m \"…\"     commit the changes to its branch; merge it with git
   attache worktrees apply last             bring the changes into your files, uncommitted
   attache worktrees discard last           remove the worktree and its branch
+  attache worktrees apply run_… --remote   have the agent's device do it, from any machine
 
-Run these on the agent's device. RUN is a run's id, a unique part of it, or `last` for the newest worktree.")]
+Run these on the agent's device, or the last three with `--remote`. RUN is a run's id, a unique part of it, or `last` for the newest \
+                  worktree (with `--remote`, the newest run).")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<WorktreesCommand>,
@@ -52,11 +61,15 @@ enum WorktreesCommand {
         /// The commit message [default: the run's id]
         #[arg(long, short, value_name = "TEXT")]
         message: Option<String>,
+        #[command(flatten)]
+        remote: RemoteArgs,
     },
     /// Bring the changes into the folder that the worktree was made from, as uncommitted changes; all of them or none
     Apply {
         /// Run id (`run_…`), a unique part of it, or `last` for the newest worktree
         run: String,
+        #[command(flatten)]
+        remote: RemoteArgs,
     },
     /// Remove a worktree and its branch
     Discard {
@@ -65,6 +78,8 @@ enum WorktreesCommand {
         /// Skip the confirmation prompt
         #[arg(long, short)]
         yes: bool,
+        #[command(flatten)]
+        remote: RemoteArgs,
     },
 }
 
@@ -97,7 +112,7 @@ struct ListedWorktree {
 
 /// JSON output of the other commands.
 #[derive(Serialize)]
-struct WorktreeOutcome {
+struct WorktreeAnswer {
     task_run_id: RunId,
     #[serde(skip_serializing_if = "Option::is_none")]
     commit: Option<String>,
@@ -110,7 +125,20 @@ struct WorktreeOutcome {
     discarded: bool,
 }
 
-pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFailure> {
+pub(super) async fn run(context: &CommandContext, args: Args) -> Result<(), CommandFailure> {
+    let ask = |action, message| DecideWorktreeRequest { action, message };
+    match &args.command {
+        Some(WorktreesCommand::Commit { run, message, remote }) if remote.remote => {
+            return remote.decide(context, run, ask(WorktreeAction::Commit, message.clone()), true).await;
+        }
+        Some(WorktreesCommand::Apply { run, remote }) if remote.remote => {
+            return remote.decide(context, run, ask(WorktreeAction::Apply, None), true).await;
+        }
+        Some(WorktreesCommand::Discard { run, yes, remote }) if remote.remote => {
+            return remote.decide(context, run, ask(WorktreeAction::Discard, None), *yes).await;
+        }
+        _ => {}
+    }
     let folder = WorktreeFolder::at(context.home()?.worktrees());
     match args.command.unwrap_or(WorktreesCommand::List) {
         WorktreesCommand::List => list(context, &folder),
@@ -119,13 +147,13 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
             let found = find(&folder, &run)?;
             let path = found.files().display().to_string();
             match context.output.is_json() {
-                true => context.output.json(&WorktreeOutcome { folder: Some(path), ..WorktreeOutcome::of(&found) }),
+                true => context.output.json(&WorktreeAnswer { folder: Some(path), ..WorktreeAnswer::of(&found) }),
                 false => context.output.line(path),
             }
         }
-        WorktreesCommand::Commit { run, message } => commit(context, &find(&folder, &run)?, message),
-        WorktreesCommand::Apply { run } => apply(context, &find(&folder, &run)?),
-        WorktreesCommand::Discard { run, yes } => discard(context, &find(&folder, &run)?, yes),
+        WorktreesCommand::Commit { run, message, .. } => commit(context, &find(&folder, &run)?, message),
+        WorktreesCommand::Apply { run, .. } => apply(context, &find(&folder, &run)?),
+        WorktreesCommand::Discard { run, yes, .. } => discard(context, &find(&folder, &run)?, yes),
     }
 }
 
@@ -204,7 +232,7 @@ fn diff(context: &CommandContext, worktree: &RunWorktree) -> Result<(), CommandF
     let diff = worktree.diff().map_err(|error| explain(&error, worktree))?;
     let text = String::from_utf8_lossy(&diff).into_owned();
     if context.output.is_json() {
-        return context.output.json(&WorktreeOutcome { diff: Some(text), ..WorktreeOutcome::of(worktree) });
+        return context.output.json(&WorktreeAnswer { diff: Some(text), ..WorktreeAnswer::of(worktree) });
     }
     context.output.raw(&text)?;
     if text.is_empty() {
@@ -227,7 +255,7 @@ fn commit(context: &CommandContext, worktree: &RunWorktree, message: Option<Stri
     let message = message.unwrap_or_else(|| text::default_message(worktree.record().run));
     let commit = worktree.commit(&message, context.now()).map_err(|error| explain(&error, worktree))?;
     if context.output.is_json() {
-        return context.output.json(&WorktreeOutcome { commit: Some(commit), ..WorktreeOutcome::of(worktree) });
+        return context.output.json(&WorktreeAnswer { commit: Some(commit), ..WorktreeAnswer::of(worktree) });
     }
     let short = commit.get(..12).unwrap_or(&commit);
     context.output.say(text::done_commit(short, worktree.branch()));
@@ -238,7 +266,7 @@ fn apply(context: &CommandContext, worktree: &RunWorktree) -> Result<(), Command
     let applied = worktree.apply(context.now()).map_err(|error| explain(&error, worktree))?;
     if context.output.is_json() {
         let applied = Some(applied.files);
-        return context.output.json(&WorktreeOutcome { applied, ..WorktreeOutcome::of(worktree) });
+        return context.output.json(&WorktreeAnswer { applied, ..WorktreeAnswer::of(worktree) });
     }
     for file in &applied.files {
         context.output.line(clean::line(file))?;
@@ -262,7 +290,7 @@ fn discard(context: &CommandContext, worktree: &RunWorktree, yes: bool) -> Resul
     }
     let has_repository = worktree.discard().map_err(|error| explain(&error, worktree))?;
     if context.output.is_json() {
-        return context.output.json(&WorktreeOutcome { discarded: true, ..WorktreeOutcome::of(worktree) });
+        return context.output.json(&WorktreeAnswer { discarded: true, ..WorktreeAnswer::of(worktree) });
     }
     match has_repository {
         true => context.output.say(text::discarded(branch)),
@@ -289,9 +317,9 @@ fn explain(error: &Error, worktree: &RunWorktree) -> CommandFailure {
     }
 }
 
-// === impl WorktreeOutcome ===
+// === impl WorktreeAnswer ===
 
-impl WorktreeOutcome {
+impl WorktreeAnswer {
     fn of(worktree: &RunWorktree) -> Self {
         let task_run_id = worktree.record().run;
         Self { task_run_id, commit: None, applied: None, diff: None, folder: None, discarded: false }

@@ -28,6 +28,7 @@ pub(crate) struct SavedHub {
 }
 
 const FILE: &str = "contexts.json";
+const LOCK: &str = "contexts.lock";
 const KEYS: &str = "contexts";
 
 /// The key file of a saved hub.
@@ -60,6 +61,14 @@ impl Contexts {
             CommandFailure::failed(format!("can't parse {}: {error}", path.display()))
                 .hint("Fix the file, or remove it and add your hubs again: attache context add")
         })
+    }
+
+    /// Loads the file to change it. Whoever else wants to waits until the lock is dropped, so no change is lost.
+    pub(crate) fn load_to_change(home: &Path) -> Result<(fs::File, Self), CommandFailure> {
+        home::private_folder(home).map_err(|error| CommandFailure::file("use the folder", home, &error))?;
+        let path = home.join(LOCK);
+        let held = attache_os::lock::wait(&path).map_err(|error| CommandFailure::file("lock", &path, &error))?;
+        Ok((held, Self::load(home)?))
     }
 
     pub(crate) fn save(&self, home: &Path) -> Result<(), CommandFailure> {

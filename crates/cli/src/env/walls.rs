@@ -46,7 +46,7 @@ pub(crate) fn refuse_planted_link(context: &CommandContext, folder: &Path) -> Re
     let is_planted = |link: &PathBuf| folders.iter().any(|folder| link.starts_with(folder));
     match links_of(&whole).into_iter().find(is_planted) {
         Some(link) => Err(CommandFailure::usage(format!("{} is a link in an agent's folder", link.display()))
-            .hint("A task of that agent may have put it there. Name the folder that you mean without the link.")),
+            .hint("A task of that agent may have created the link. Pass the real path of the folder.")),
         None => Ok(()),
     }
 }

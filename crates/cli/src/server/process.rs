@@ -1,4 +1,4 @@
-//! What a server owes to whoever started it: it ends with its parent process, and says when it is ready.
+//! How a server process behaves towards its parent: it exits with it, and reports when it is ready.
 
 use std::{path::Path, time::Duration};
 

@@ -7,7 +7,7 @@ use attache_hub::{NodeOptions, Options, StartError, identity::key_ring};
 use attache_protocol::{Secret, env::Env, error::exit};
 use attache_store::{
     Error, StorageFault,
-    sql::{DatabaseAddress, Sharing, SqlStore},
+    sql::{DatabaseAddress, DatabaseSharing, SqlStore},
 };
 
 use tokio_util::sync::CancellationToken;
@@ -49,7 +49,7 @@ pub(crate) struct DatabaseServer {
 pub(crate) struct SharedDatabase {
     pub(crate) server: DatabaseServer,
     pub(crate) when_busy: WhenBusy,
-    pub(crate) sharing: Sharing,
+    pub(crate) sharing: DatabaseSharing,
 }
 
 /// What to do while another hub serves the database.
@@ -88,10 +88,10 @@ pub(crate) struct ClusterArgs {
 // === impl ClusterArgs ===
 
 impl ClusterArgs {
-    pub(crate) const fn sharing(&self) -> Sharing {
+    pub(crate) const fn sharing(&self) -> DatabaseSharing {
         match self.cluster_key_file {
-            Some(_) => Sharing::WithOthers,
-            None => Sharing::Alone,
+            Some(_) => DatabaseSharing::WithOthers,
+            None => DatabaseSharing::Alone,
         }
     }
 

@@ -52,6 +52,8 @@ texts! {
     row_runtime: "runtime" zh "运行时";
     row_paired: "paired" zh "配对时间";
     row_last_seen: "last seen" zh "最近在线";
+    row_next: "next step" zh "下一步";
+    not_connected_yet: "not connected yet" zh "尚未连接";
     callers_anonymous: "everyone, even without a credential" zh "所有人，无需凭证";
     callers_everyone: "everyone who can call agents on this hub" zh "所有可以在此 Hub 上调用智能体的人";
     callers_owner: "owner only" zh "仅所有者";

@@ -48,6 +48,8 @@ texts! {
     its_device: "its device" zh "其设备";
     device_never_seen: "never seen" zh "从未在线";
     start_runtime: "On the device, run `attache runtime start`" zh "请在该设备上运行 `attache runtime start`";
+    only_registered(agent): "{agent} is registered with a key of its own, but it hasn't connected yet" zh "{agent} 已用自己的密钥注册，但尚未连接";
+    connect_it: "Connect it with that key, see /docs/channels on the hub" zh "请用该密钥连接它，参见 Hub 上的 /docs/channels";
     not_paired(agent): "no device is paired with {agent}" zh "{agent} 尚未配对设备";
     pair_one(agent): "Pair one: attache agents code {agent}" zh "请为它配对设备：attache agents code {agent}";
     card_changed(agent): "the agent card of {agent} changed and isn't trusted yet" zh "{agent} 的 Agent Card 已更改，尚未受信任";

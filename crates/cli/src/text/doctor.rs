@@ -17,7 +17,7 @@ texts! {
     walls_hold(proof): "agents can be confined here: {proof}" zh "本机可以限制智能体：{proof}";
     walls_leak(proof): "agents can't be confined completely here: {proof}" zh "本机无法完全限制智能体：{proof}";
     walls_leak_do: "Run `attache sandbox` for details." zh "运行 `attache sandbox` 查看详情。";
-    walls_untried(error): "can't test this machine's walls: {error}" zh "无法验证本机的沙箱：{error}";
+    walls_untried(error): "can't test this machine's sandbox: {error}" zh "无法验证本机的沙箱：{error}";
 
     // hub
     hub_reachable(hub, version): "the hub at {hub} is reachable (version {version})" zh "可以连接位于 {hub} 的 Hub（版本 {version}）";

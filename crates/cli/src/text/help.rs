@@ -81,7 +81,7 @@ const COMMANDS: &[(&str, &str)] = &[
         "用于公开 A2A 一致性测试套件的智能体；可同时执行多项任务",
     ),
     (
-        "Run a command inside walls: its own folder, no network, no other programs",
+        "Run a command in a sandbox: its own folder, no network, no other programs",
         "在沙箱中运行命令：只有自己的文件夹，没有网络，没有其他程序",
     ),
     ("List channels (live connections) and their events", "列出通道（实时连接）及其事件"),
@@ -106,6 +106,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ),
     ("Answer the agent's open question; without an answer, show the question", "答复智能体的提问；不带答复时显示问题"),
     ("Send input to a run; it answers the agent's oldest open question", "向运行发送输入，作为对最早一个提问的答复"),
+    ("List the views of the list of runs that you keep", "列出你保存的运行列表视图"),
     ("Review and decide approval requests from agents", "查看并处理智能体的审批请求"),
     ("List pending requests, newest first (default)", "列出待审批的请求，最新的在前（默认）"),
     ("Show exactly what a request asks for, and its decision", "查看请求的确切内容及其决定"),
@@ -231,7 +232,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ),
     ("Remove a worktree and its branch", "移除工作树及其分支"),
     (
-        "List, add, change, test and remove the devices and chats that are notified",
+        "Manage the devices and chats that receive your notifications",
         "列出、添加、更改、测试和移除接收通知的设备与聊天",
     ),
     ("List your devices and chats (default)", "列出你的设备与聊天（默认）"),
@@ -263,7 +264,7 @@ const COMMANDS: &[(&str, &str)] = &[
         "空闲通道的内存、运行到达设备的用时、一个流分发给许多观察者",
     ),
     (
-        "What a person with a browser waits for, with a long history stored: a page, a line of output, an approval",
+        "How long the console takes to show a page, a line of output and an approval, with a long history stored",
         "存有大量历史时，使用浏览器的人等待多久：页面、一行输出、一次审批",
     ),
     (
@@ -275,7 +276,7 @@ const COMMANDS: &[(&str, &str)] = &[
         "从委派命令到远端首个字节的用时（经 Hub 隧道和直连），以及收回访问权限的用时",
     ),
     (
-        "Overhead on top of a host's own program, and delay until its output is visible",
+        "Overhead compared with running the host's program directly, and delay until its output is visible",
         "相对于智能体程序本身的额外开销，以及其输出可见之前的延迟",
     ),
     ("Startup time of `attache up`, and its memory when idle", "`attache up` 的启动时间和空闲时的内存"),

@@ -68,7 +68,7 @@ pub(super) const OPTIONS: &[(&str, &str)] = &[
         "允许 Webhook 和外部智能体（--peer）使用此私有网络或主机（10.0.0.0/8、地址、名称、*.example.org）；可重复",
     ),
     (
-        "Whose tasks for `local` see only the working folder, where this machine's walls hold (`attache sandbox`)",
+        "Whose tasks for `local` see only the working folder, if this machine can enforce it (`attache sandbox`)",
         "谁交给 `local` 的任务只能看到工作文件夹，前提是本机的沙箱有效（`attache sandbox`）",
     ),
     (
@@ -155,6 +155,10 @@ pub(super) const OPTIONS: &[(&str, &str)] = &[
         "让运行在独立的 git 工作树中工作，以智能体文件夹当前检出的内容为起点；仅限可以编辑该智能体的人（参阅 `attache worktrees`）",
     ),
     (
+        "Have the agent's device do it, from any machine; only for the agent's owner",
+        "在任意机器上让智能体的设备执行此操作；仅限智能体的所有者",
+    ),
+    (
         "Agent that gets the task if this one has reached a usage limit of its model account",
         "此智能体达到其模型账号的用量上限时，接手任务的智能体",
     ),
@@ -183,6 +187,10 @@ pub(super) const OPTIONS: &[(&str, &str)] = &[
     ("Only runs created before this time", "仅此前创建的运行"),
     ("Only runs that cost at least this many dollars", "仅费用不低于此金额（美元）的运行"),
     ("Only runs created by this person or agent (name or id)", "仅由此用户或智能体创建的运行（名称或 ID）"),
+    (
+        "Only runs that one of your views shows (see `attache runs views`); other options take precedence",
+        "仅显示你的某个视图所包含的运行（参阅 `attache runs views`）；其他选项优先",
+    ),
     (
         "Only runs whose task, ID, agent's name or caller contains this text",
         "仅任务、ID、智能体名称或调用方含有此文本的运行",
@@ -241,7 +249,7 @@ pub(super) const OPTIONS: &[(&str, &str)] = &[
         "通知此智能体的审批请求的 Webhook；\"\" 表示移除",
     ),
     (
-        "Whether a plan is approved first (`plan_first`), or which steps need no approval: none (`ask`), changes to ordinary files in its folder (`accept_edits`), or everything inside the walls of its device (`accept_walled`)",
+        "Whether a plan is approved first (`plan_first`), or which steps need no approval: none (`ask`), changes to ordinary files in its folder (`accept_edits`), or everything in the sandbox of its device (`accept_walled`)",
         "是否先审批计划（`plan_first`），或哪些步骤无需审批：无（`ask`）、更改其文件夹中的普通文件（`accept_edits`），或其设备沙箱内的一切操作（`accept_walled`）",
     ),
     (
@@ -252,7 +260,7 @@ pub(super) const OPTIONS: &[(&str, &str)] = &[
     ("Only requests in this state; `all` for every state", "仅此状态的请求；`all` 表示所有状态"),
     ("Only requests of this run (`run_…` or `a2a-…`)", "仅此运行的请求（`run_…` 或 `a2a-…`）"),
     ("Only requests of this agent (name or id)", "仅此智能体的请求（名称或 ID）"),
-    ("How far the decision reaches", "决定的适用范围"),
+    ("What the decision applies to", "决定的适用范围"),
     (
         "Apply to every tool whose name matches, whatever its input (`*` matches anything); not for scope `once`",
         "适用于名称匹配的所有工具，不论输入（`*` 匹配任意内容）；不适用于范围 `once`",

@@ -130,6 +130,9 @@ const fn chinese(code: Code) -> (&'static str, &'static str) {
         Code::ToolRefused => ("工具调用被拒绝", "请调用对方已注册并允许的工具，参数须符合其 Schema。"),
         Code::InvalidFrame => ("帧无效", "请对照 docs/channels.md 检查该帧。`field` 指明无效的成员。"),
         Code::Busy => ("适配器正忙", "适配器一次只执行一项任务。请等待当前任务结束，或将其取消。"),
+        Code::DeviceOffline => {
+            ("智能体的设备已离线", "请在智能体的设备上启动运行时：`attache runtime start`，然后重试。")
+        }
         Code::AgentArchived => ("此智能体已归档", "已归档的智能体不接受新的运行。请使用其他智能体。"),
         Code::PairingFailed => {
             ("配对码无效", "配对码只能使用一次，十分钟后过期。请在控制台中为同一智能体创建新的配对码。")

@@ -1,6 +1,10 @@
 //! `attache runs`: the list, one run, its questions.
 
 texts! {
+    no_views: "You keep no views. Save one in the console: filter the runs, then choose Save view." zh "你还没有保存视图。可在控制台中保存：先筛选运行，然后选择“保存视图”。";
+    shows: "SHOWS" zh "显示";
+    no_view(name): "you have no view `{name}`" zh "你没有名为 `{name}` 的视图";
+    no_view_do: "List your views: attache runs views" zh "列出你的视图：attache runs views";
     none_matching: "No matching runs." zh "没有符合条件的运行。";
     none_found: "No runs found. Start one: attache ask AGENT \"…\"" zh "没有找到运行。开始一个：attache ask AGENT \"…\"";
     some_wait: "Some runs are waiting for approval: attache approvals" zh "有运行在等待审批：attache approvals";
@@ -20,6 +24,8 @@ texts! {
     empty_input_do: "Pass the text: attache runs input RUN \"…\"" zh "请提供内容：attache runs input RUN \"…\"";
     input_unheard(run): "{run} doesn't accept input while it's working; the input wasn't delivered" zh "{run} 在工作期间不接受输入；输入未送达";
     input_unheard_do(agent, conversation): "Wait until it finishes, then send another task in the same conversation: attache ask {agent} \"…\" --conversation {conversation}" zh "请等它结束，再在同一对话中发送新任务：attache ask {agent} \"…\" --conversation {conversation}";
+    part_undelivered: "not delivered: the run had ended" zh "未送达：运行已结束";
+    undelivered_do(agent, conversation): "Send it as the next task: attache ask {agent} \"…\" --conversation {conversation}" zh "作为下一个任务发送：attache ask {agent} \"…\" --conversation {conversation}";
     answered(run): "Answered the question of {run}. Follow it: attache watch {run}" zh "已答复 {run} 的问题。跟踪：attache watch {run}";
     sent(run): "Sent to {run}, which had no open question. Follow it: attache watch {run}" zh "已发送给 {run}（它没有待答复的问题）。跟踪：attache watch {run}";
 

@@ -44,5 +44,10 @@ texts! {
     conflicts_do(run, branch): "Commit them to the branch and merge it with git: attache worktrees commit {run}, then git merge {branch}" zh "请提交到分支并用 git 合并：attache worktrees commit {run}，然后 git merge {branch}";
     still_working(run): "{run} is still working in its worktree; wait until it ends, or cancel it" zh "{run} 仍在其工作树中工作；请等待它结束，或取消它";
     working_do(run): "Follow it: attache runs show {run}. Cancel it: attache runs cancel {run}" zh "查看：attache runs show {run}。取消：attache runs cancel {run}";
+    // at the device, through the hub
+    unanswered: "the device didn't answer in time" zh "设备未及时答复";
+    unanswered_do: "On the device, see what became of the changes: attache worktrees" zh "请在设备上查看这些更改的情况：attache worktrees";
+    absent_there(run): "the device has no worktree of {run}" zh "设备上没有 {run} 的工作树";
+    failed_there(message): "that failed on the device: {message}" zh "设备上操作失败：{message}";
     its_files(run): "Its files: attache worktrees path {run}" zh "其文件：attache worktrees path {run}";
 }

@@ -38,7 +38,7 @@ impl CommandFailure {
         Self::new("failed", exit, "")
     }
 
-    /// Nothing is printed, because everything was said, or because nobody reads it.
+    /// Nothing is printed: the message was already shown, or the output is closed.
     pub(crate) const fn is_quiet(&self) -> bool {
         self.message.is_empty()
     }

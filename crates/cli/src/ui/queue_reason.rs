@@ -122,6 +122,7 @@ fn device_reason(account: &Account, now: Timestamp) -> Option<QueueReason> {
     }
     let name = clean::line(&account.name).into_owned();
     let (why, what) = match &account.runtime {
+        Some(runtime) if runtime.is_only_registered() => (text::only_registered(&name), text::connect_it().to_owned()),
         Some(runtime) => {
             let device = clean::line(runtime.device_name.as_deref().unwrap_or(text::its_device())).into_owned();
             let seen = time::relative_or(runtime.last_heartbeat_at, now, text::device_never_seen());

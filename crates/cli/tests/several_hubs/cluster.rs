@@ -23,6 +23,8 @@ pub struct Cluster {
     pub homes: Vec<TestHome>,
     pub nodes: Vec<TestHub>,
     pub proxy: Proxy,
+    /// Options that all of them have, besides those that make them one.
+    options: Vec<String>,
 }
 
 /// Round robin. A node is asked for `/readyz` all the time, and its connections are cut when it doesn't answer.
@@ -57,12 +59,22 @@ pub fn free_address() -> SocketAddr {
 impl Cluster {
     /// `None` where PostgreSQL isn't installed.
     pub fn start(count: usize) -> Option<Self> {
+        Self::start_with(count, &[])
+    }
+
+    pub fn start_with(count: usize, options: &[&str]) -> Option<Self> {
         let server = PostgresServer::start()?;
         let url = server.create_database("hub");
         let addresses: Vec<SocketAddr> = (0..count).map(|_| free_address()).collect();
         let proxy = Proxy::start(&addresses);
-        let mut cluster =
-            Self { server, url, homes: (0..count).map(|_| TestHome::new()).collect(), nodes: Vec::new(), proxy };
+        let mut cluster = Self {
+            server,
+            url,
+            homes: (0..count).map(|_| TestHome::new()).collect(),
+            nodes: Vec::new(),
+            proxy,
+            options: options.iter().map(|&option| option.to_owned()).collect(),
+        };
         for (number, address) in addresses.iter().enumerate() {
             let node = cluster.start_node(number, *address);
             cluster.nodes.push(node);
@@ -80,6 +92,7 @@ impl Cluster {
             // For the tests' own webhooks.
             .chain(["--egress-allow", "127.0.0.1"])
             .map(str::to_owned)
+            .chain(self.options.iter().cloned())
             .collect()
     }
 

@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, Ordering},
     thread,
 };
 
@@ -155,52 +155,4 @@ fn what_was_acknowledged_happens_once_whatever_dies() {
     let verdict = home.attache(&[&["audit", "verify", "--json"], &at[..]].concat());
     assert_eq!(verdict.succeeds().json()["ok"], true);
     drop((devices, asking));
-}
-
-/// Nodes are restarted one after the other, as for an update. A proxy that retries on another node hides it from callers.
-#[test]
-fn a_rolling_restart_fails_no_request_and_repeats_no_run() {
-    let Some(mut cluster) = Cluster::start(3) else { return };
-    cluster.is_served();
-    let executed = cluster.homes[0].path().join("executed");
-    fs::write(&executed, "").unwrap();
-    let devices: Vec<_> = (0..DEVICES).map(|number| Device::start(&cluster, &format!("agent-{number}"))).collect();
-    let receiver = CallbackReceiver::start(&[]);
-    let callback = format!("{}/ended", receiver.origin);
-    let (caller, stop, refused) = (cluster.through_proxy(), AtomicBool::new(false), AtomicUsize::new(0));
-    let runs = thread::scope(|scope| {
-        let creating = scope.spawn(|| load::call(0, &caller, &executed, &callback, &stop));
-        let reading = scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                match caller.try_call("GET", "/api/v1/agent-accounts", None) {
-                    Ok(reply) if reply.status == 200 => {}
-                    Ok(reply) => {
-                        let text = String::from_utf8_lossy(&reply.body).into_owned();
-                        panic!("a request was answered with {}: {text}", reply.status);
-                    }
-                    // The connection was refused or cut before an answer: the proxy would try the next node.
-                    Err(_) => drop(refused.fetch_add(1, Ordering::Relaxed)),
-                }
-            }
-        });
-        for node in 0..3 {
-            cluster.nodes[node].process.terminate();
-            cluster.restart(node);
-            cluster.is_served();
-        }
-        stop.store(true, Ordering::Relaxed);
-        reading.join().unwrap();
-        creating.join().unwrap()
-    });
-    println!("{} runs; {} connections were cut", runs.len(), refused.load(Ordering::Relaxed));
-    for run in &runs {
-        let ended = || -> Option<Value> {
-            let shown = caller.call("GET", &format!("/api/v1/task-runs/{}", run.id), None).json();
-            (shown["status"] == "completed").then_some(shown)
-        };
-        until("the run to end", ended);
-    }
-    let wanted: Vec<&str> = runs.iter().map(|run| run.mark.as_str()).collect();
-    assert_eq!(judge_executions(&fs::read_to_string(&executed).unwrap(), &wanted), Ok(()));
-    drop(devices);
 }

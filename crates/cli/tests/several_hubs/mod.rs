@@ -3,6 +3,7 @@
 mod cluster;
 mod faults;
 mod load;
+mod rolling;
 mod verdict;
 
 use std::{fs, os::unix::fs::PermissionsExt as _};

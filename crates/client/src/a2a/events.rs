@@ -48,23 +48,23 @@ enum PeerEventSource {
 
 /// Where the state is in every answer that has one.
 #[derive(Deserialize)]
-struct StatePeek {
+struct EventWithState {
     #[serde(default)]
-    status: Option<PeekStatus>,
+    status: Option<StatusState>,
     #[serde(default)]
-    task: Option<PeekTask>,
+    task: Option<TaskOrUpdate>,
     #[serde(default, rename = "statusUpdate", alias = "status_update")]
-    status_update: Option<PeekTask>,
+    status_update: Option<TaskOrUpdate>,
 }
 
 #[derive(Deserialize)]
-struct PeekTask {
+struct TaskOrUpdate {
     #[serde(default)]
-    status: Option<PeekStatus>,
+    status: Option<StatusState>,
 }
 
 #[derive(Deserialize)]
-struct PeekStatus {
+struct StatusState {
     #[serde(default)]
     state: Option<String>,
 }
@@ -76,7 +76,7 @@ const MAX_EVENT: usize = 16 << 20;
 
 impl<T> PeerEvent<T> {
     pub(super) fn new(what: T, said: &Json) -> Self {
-        let native_status = said.parse::<StatePeek>().ok().and_then(|peek| {
+        let native_status = said.parse::<EventWithState>().ok().and_then(|peek| {
             let inner = peek.task.or(peek.status_update).and_then(|task| task.status);
             peek.status.or(inner)?.state
         });

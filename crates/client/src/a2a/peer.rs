@@ -246,7 +246,7 @@ impl PeerClient {
         };
         let body = Some(match self.inner.dialect.version {
             PeerVersion::V10 => Json::of(&PushConfig { tenant: None, task_id: None, ..config }),
-            PeerVersion::V03 => Json::of(&v03::rest::RestCreatePushConfigV03::from(config)),
+            PeerVersion::V03 => Json::of(&v03::rest::RestCreatePushConfigBodyV03::from(config)),
         });
         let ask =
             PeerOperation { method: Method::CreatePushConfig, params, verb: Verb::POST, path, query: Vec::new(), body };

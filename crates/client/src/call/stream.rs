@@ -88,7 +88,7 @@ impl CallStream {
                 Some(Ok(CallUpdate::Completed(reply))) => return Ok(reply),
                 Some(Ok(CallUpdate::Progress { .. } | CallUpdate::Message { .. })) => {}
                 Some(Err(error)) => return Err(error),
-                None => return Err(self.hub.bad_reply("a call's stream ended without its answer").into()),
+                None => return Err(self.hub.bad_reply("the event stream of the call ended before its result").into()),
             }
         }
     }

@@ -11,7 +11,7 @@ pub(crate) mod socket;
 use std::{fmt, sync::Arc, time::Duration};
 
 use attache_protocol::{
-    ChannelId, Json, RunId,
+    ChannelId, InputId, Json, RunId,
     wire::{
         channel::PeerRole,
         envelope::{Envelope, FrameType, ResumeRepair},
@@ -74,9 +74,13 @@ pub enum ChannelEvent {
     Input {
         run: RunId,
         parts: Json,
-        /// The hub's id for it. The same one may arrive again over a new connection.
+        /// For `inputs_taken` of `done` and `fail`. Hubs of before don't say it.
+        input_id: Option<InputId>,
+        /// The id of its frame. The same one may arrive again over a new connection.
         msg_id: String,
     },
+    /// Decisions about worktrees wait for this device: [`crate::HubClient::pending_worktree_decisions`].
+    WorktreeDecisions,
     /// The hub is about to shut down.
     Drain,
     /// Anything else, such as events of a run that an engine follows.

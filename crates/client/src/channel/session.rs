@@ -272,7 +272,7 @@ impl ChannelTask {
                     self.pending.ponged(number);
                 }
             }
-            // The connection below may stay open for longer, and the work would go on for nobody.
+            // The connection below may stay open for longer, and the work would continue without a recipient.
             Message::Close(_) => {
                 let _ = timeout(CLOSE_TIMEOUT, session.line.flush()).await;
                 return Err(self.way.broken("the hub closed the channel"));
@@ -310,9 +310,11 @@ impl ChannelTask {
                 self.peer.receive(ChannelEvent::Input {
                     run: given.task_run_id,
                     parts: given.parts,
+                    input_id: given.input_id,
                     msg_id: frame.header.msg_id,
                 });
             }
+            HubFrame::WorktreeDecisions => self.peer.receive(ChannelEvent::WorktreeDecisions),
             HubFrame::Drain => self.peer.receive(ChannelEvent::Drain),
             HubFrame::Other { .. } => self.peer.receive(ChannelEvent::Other(frame)),
         }

@@ -143,7 +143,7 @@ impl fmt::Display for AllowedHost {
 // === impl EgressProxy ===
 
 impl EgressProxy {
-    /// `refused` is told of every request that didn't get through: its target, and why.
+    /// `refused` is called for every request that didn't get through, with its target and the reason.
     pub fn new(allowed: Vec<AllowedHost>, refused: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
         // A host that the owner named with its port may be anywhere.
         let own = allowed.iter().filter(|host| host.port.is_some()).map(|host| host.rule.clone());

@@ -178,7 +178,7 @@ const PARTS: &[((&str, &str), &[DocSource])] = &[
             source!(
                 "sandbox",
                 "Sandbox",
-                "limits of a run, the walls that enforce them, and what is proved",
+                "limits of a run, the sandbox that enforces them, and what is tested",
                 zh "沙箱",
                 "运行的限制、执行限制的沙箱，以及如何验证"
             ),

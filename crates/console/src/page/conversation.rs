@@ -17,7 +17,7 @@ use crate::{
     text::Text,
     view::{
         agent::AgentChoice,
-        conversation::{ConversationTurn, RunTurn, SaidMessage},
+        conversation::{ConversationMessageView, ConversationTurn, RunTurn, UndeliveredMessage},
         log::{LogItem, LogItemBody, LogItemKind, join},
         permission_mode::{PermissionModeChoice, modes, remembered},
         run::RunDetail,
@@ -85,7 +85,10 @@ pub(crate) async fn show(
     let mut turns: Vec<(Timestamp, ConversationTurn)> = Vec::new();
     let viewer = PageViewer::naming(&session, messages.iter().map(|message| message.author.clone())).await?;
     for message in messages.iter().filter(|message| message.created_at >= since) {
-        turns.push((message.created_at, ConversationTurn::Message(SaidMessage::new(message, viewer.scene()))));
+        turns.push((
+            message.created_at,
+            ConversationTurn::Message(ConversationMessageView::new(message, viewer.scene())),
+        ));
     }
     let mut takes_input = None;
     for run in &found.task_runs {
@@ -156,14 +159,19 @@ async fn turn(session: &BrowserSession, run: &Run) -> PageResult<(RunTurn, bool)
         LogItemKind::Said | LogItemKind::Host | LogItemKind::Step | LogItemKind::Gap => false,
     };
     let takes_input = loaded.takes_input() && loaded.wait.question.is_none();
+    let undelivered = session.hub.undelivered_inputs(&session.principal, &loaded.run).await?;
     let turn = RunTurn {
-        asked: SaidMessage::task(&loaded.run, &detail),
+        asked: ConversationMessageView::task(&loaded.run, &detail),
         items: join(events.iter().map(|event| reader.item(event))).into_iter().filter(is_shown).collect(),
         after,
         is_cut: after < loaded.run.last_seq,
         at: TimeElement::clock(loaded.run.ended_at.or(loaded.run.claimed_at).unwrap_or(loaded.run.created_at)),
         cards: loaded.wait.cards,
         question: loaded.wait.question,
+        undelivered: undelivered
+            .into_iter()
+            .map(|input| UndeliveredMessage { text: input.text, key: format!("again-{}", input.input_id) })
+            .collect(),
         run: detail,
     };
     Ok((turn, takes_input))

@@ -30,6 +30,7 @@ pub(crate) mod run_files;
 pub(crate) mod run_log;
 pub(crate) mod run_new;
 pub(crate) mod run_wait;
+pub(crate) mod run_worktree;
 pub(crate) mod runs;
 pub(crate) mod saved_views;
 pub(crate) mod sessions;
@@ -122,6 +123,7 @@ pub(crate) fn routes() -> Router<ConsoleState> {
         .route("/runs/{run}/cancel", post(run::cancel))
         .route("/runs/{run}/input", post(run_wait::give_input))
         .route("/runs/{run}/again", post(run_new::rerun))
+        .route("/runs/{run}/worktree", post(run_worktree::decide))
         .route("/artifacts/{artifact}", get(run_files::artifact))
         .route("/agents", get(agents::list).post(agents::create))
         .route("/agents/{agent}", get(agent::show).post(agent::update))

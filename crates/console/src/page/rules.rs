@@ -30,7 +30,7 @@ const EXTRA_LINE_NUMBERS: usize = 200;
 
 /// A mistake and the line that contains it.
 #[derive(Debug)]
-struct RulesMistake {
+struct RulesErrorLine {
     place: String,
     number: usize,
     line: Markup,
@@ -59,7 +59,7 @@ struct RulesPage {
     /// Why the rules file is not in effect.
     file_problem: Option<Markup>,
     problem: Option<String>,
-    wrong: Vec<RulesMistake>,
+    wrong: Vec<RulesErrorLine>,
     /// The rules in effect, if someone else has changed them in the meantime.
     theirs: Option<(String, String)>,
     rows: usize,
@@ -165,7 +165,7 @@ async fn page(session: &BrowserSession, sent: Option<&FormFields>, outcome: Rule
             },
             file_problem: rules.problem.as_ref().map(|problem| t.rules_problem(CodeSpan(problem))),
             problem,
-            wrong: outcome.mistakes.iter().map(|mistake| RulesMistake::new(mistake, &text, t)).collect(),
+            wrong: outcome.mistakes.iter().map(|mistake| RulesErrorLine::new(mistake, &text, t)).collect(),
             theirs: outcome.conflict.map(|_| (t.rules_theirs(&version), rules.text.clone())),
             rows: lines.max(MIN_EDITOR_LINES) + 1,
             numbers: numbers(lines.max(MIN_EDITOR_LINES) + EXTRA_LINE_NUMBERS, &outcome.mistakes),
@@ -199,9 +199,9 @@ fn numbers(count: usize, mistakes: &[RulesFileMistake]) -> Markup {
     Markup::trusted(html)
 }
 
-// === impl RulesMistake ===
+// === impl RulesErrorLine ===
 
-impl RulesMistake {
+impl RulesErrorLine {
     fn new(mistake: &RulesFileMistake, text: &str, t: &'static Text) -> Self {
         let line = text.lines().nth(mistake.line.saturating_sub(1)).unwrap_or_default();
         Self {

@@ -26,6 +26,7 @@ use crate::{
     page::{
         PageViewer, html, redirect_after_form, run_facts,
         run_wait::{self, RunWaitView},
+        run_worktree,
     },
     problem::{PageError, PageResult},
     session::BrowserSession,
@@ -44,6 +45,7 @@ use crate::{
         status,
         time::{TimeElement, size},
         tool_input::ToolInputBlock,
+        worktree::WorktreePanel,
     },
 };
 
@@ -94,6 +96,7 @@ struct RunPage {
     told: Vec<delivery::DeliveryListRow>,
     cards: Vec<ApprovalCard>,
     question: Option<QuestionCard>,
+    worktree: Option<WorktreePanel>,
     /// The path to return to after a decision.
     back: &'static str,
 }
@@ -110,6 +113,7 @@ struct RunPartFragment {
     told: Vec<delivery::DeliveryListRow>,
     cards: Vec<ApprovalCard>,
     question: Option<QuestionCard>,
+    worktree: Option<WorktreePanel>,
     /// The path to return to after a decision.
     back: &'static str,
 }
@@ -151,6 +155,7 @@ pub(crate) async fn show(
         timeline: timeline(&loaded, &viewer, t),
         artifacts: files(&session, &loaded.run).await?,
         facts: run_facts::facts(&session, &loaded.run).await?,
+        worktree: run_worktree::panel(&session, &loaded, &loaded.life).await?,
         told: run_facts::recent_deliveries(&session, &loaded.run).await?,
         cards: loaded.wait.cards,
         question: loaded.wait.question,
@@ -171,6 +176,7 @@ pub(crate) async fn part(session: BrowserSession, Path(run): Path<String>) -> Pa
         timeline: timeline(&loaded, &viewer, t),
         artifacts: files(&session, &loaded.run).await?,
         facts: run_facts::facts(&session, &loaded.run).await?,
+        worktree: run_worktree::panel(&session, &loaded, &loaded.life).await?,
         told: run_facts::recent_deliveries(&session, &loaded.run).await?,
         cards: loaded.wait.cards,
         question: loaded.wait.question,

@@ -14,14 +14,14 @@ use tokio::sync::mpsc;
 
 use crate::{
     form::PostedFiles,
-    multipart::PartHead,
+    multipart::PartHeaders,
     problem::{PageError, PageResult},
     view::escape_stripper::plain,
 };
 
 /// The files of a task.
 #[derive(Debug, Default)]
-pub(crate) struct Attached {
+pub(crate) struct TaskAttachments {
     pub(crate) parts: Vec<Part>,
     /// The conversation of the run, whose workspace has the artifacts. One is made for them if there is none.
     pub(crate) conversation: Option<ConversationId>,
@@ -33,7 +33,7 @@ const MAX_INLINE: usize = 700 * 1024;
 const QUEUE: usize = 8;
 
 /// Reads the files of the form. The conversation is set as soon as there is one.
-pub(crate) async fn take(posted: &mut PostedFiles, agent: &str, attached: &mut Attached) -> PageResult<()> {
+pub(crate) async fn take(posted: &mut PostedFiles, agent: &str, attached: &mut TaskAttachments) -> PageResult<()> {
     let mut inline = 0;
     while let Some(head) = posted.next_file().await? {
         let name = plain(head.filename.as_deref().unwrap_or_default()).replace(['/', '\\'], "_");
@@ -61,7 +61,7 @@ pub(crate) async fn take(posted: &mut PostedFiles, agent: &str, attached: &mut A
             }
         };
         attached.conversation = Some(conversation);
-        let head = PartHead { filename: Some(name), media_type: Some(kind), ..head };
+        let head = PartHeaders { filename: Some(name), media_type: Some(kind), ..head };
         attached.parts.push(upload(posted, conversation, head, bytes.into()).await?);
     }
     Ok(())
@@ -71,7 +71,7 @@ pub(crate) async fn take(posted: &mut PostedFiles, agent: &str, attached: &mut A
 async fn upload(
     posted: &mut PostedFiles,
     conversation: ConversationId,
-    head: PartHead,
+    head: PartHeaders,
     begun: Bytes,
 ) -> PageResult<Part> {
     let (hub, by) = (posted.session.hub.clone(), posted.session.principal.clone());

@@ -29,8 +29,12 @@ pub(crate) async fn raw_log(session: BrowserSession, Path(run): Path<String>) ->
             if page.events.is_empty() {
                 return None;
             }
-            // If a page can't be read, the file ends early. The reader can tell from the missing last event.
-            let next = session.hub.run_events(&session.principal, run, Some(page.next), Some(200)).await.ok();
+            // If a page can't be read, or its reader may no longer read it, the file ends early. The reader can tell from the
+            // missing last event.
+            let next = match session.hub.recheck(&session.principal).await {
+                Ok(by) => session.hub.run_events(&by, run, Some(page.next), Some(200)).await.ok(),
+                Err(_) => None,
+            };
             Some((Ok::<_, std::convert::Infallible>(lines), next))
         }
     });

@@ -22,7 +22,7 @@ use crate::{
     layout::PageLayout,
     page::{
         agents, html, may_call, redirect_after_form,
-        run_attach::{self, Attached},
+        run_attach::{self, TaskAttachments},
     },
     problem::{PageError, PageResult, message},
     session::BrowserSession,
@@ -139,7 +139,7 @@ async fn begin(
     text: &str,
     conversation: Option<ConversationId>,
 ) -> PageResult<RunId> {
-    let mut attached = Attached { conversation, ..Attached::default() };
+    let mut attached = TaskAttachments { conversation, ..TaskAttachments::default() };
     let begun = begin_with(posted, agent, text, &mut attached).await;
     if let (Err(_), Some(made), None) = (&begun, attached.conversation, conversation) {
         let conversation = made;
@@ -151,7 +151,12 @@ async fn begin(
     begun
 }
 
-async fn begin_with(posted: &mut PostedFiles, agent: &str, text: &str, attached: &mut Attached) -> PageResult<RunId> {
+async fn begin_with(
+    posted: &mut PostedFiles,
+    agent: &str,
+    text: &str,
+    attached: &mut TaskAttachments,
+) -> PageResult<RunId> {
     let (timeout_ms, permission_mode) = (timeout(&posted.fields)?, mode(&posted.fields)?);
     let idempotency_key = posted.fields.non_empty("key");
     let headers = CallHeaders { idempotency_key, repeats: based_on(&posted.fields)?, ..CallHeaders::default() };

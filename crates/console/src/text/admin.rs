@@ -1,7 +1,7 @@
-//! The texts about people, keys, rules, usage, deliveries and delegations.
+//! The texts about people, keys, rules, usage, deliveries and delegations, and about refusals of the hub.
 
 texts! {
-    /// The texts of administration pages.
+    /// The texts of administration pages, and of what the hub refuses.
     AdminText:
     // page frame
     general: "General" zh "常规";
@@ -100,7 +100,7 @@ texts! {
     notify_turn_on: "Turn on notifications" zh "开启通知";
     notify_denied: "This browser blocks notifications from this site. Allow them in its settings, then try again." zh "浏览器已阻止本站通知。请在浏览器设置中允许后重试。";
     notify_unsupported: "This browser can’t receive notifications here. They require HTTPS with a trusted certificate, and JavaScript; on an iPhone or iPad, first add the console to the Home Screen." zh "此浏览器无法在这里接收通知。通知需要可信证书的 HTTPS 并启用脚本；在 iPhone 或 iPad 上，请先将控制台添加到主屏幕。";
-    notify_failed: "The browser’s push service refused. Try again later." zh "浏览器的推送服务拒绝了请求，请稍后重试。";
+    notify_failed: "The browser’s push service rejected the request. Try again later." zh "浏览器的推送服务拒绝了请求，请稍后重试。";
     notify_targets: "Devices and chats" zh "设备和聊天";
     notify_none: "Notifications are off." zh "尚未开启通知。";
     notify_browser: "Browser" zh "浏览器";
@@ -305,4 +305,43 @@ texts! {
     fact_progress: "Last message" zh "最近消息";
     fact_heard: "Last update" zh "最近更新";
     said_ending: "Asked the delegating machine to end access." zh "已请求委派方的机器结束访问。";
+
+    // refusals of the hub, by its error code
+    refused_words(message): "{message}" zh "Hub 拒绝了请求：“{message}”";
+    refused_and(message, hint): "{message} {hint}" zh "{message}{hint}";
+    refused_words_do(hint): "{hint}" zh "建议：{hint}";
+    refused_internal: "The hub failed unexpectedly." zh "Hub 发生意外故障。";
+    refused_internal_do: "This is a bug in the hub. See the hub’s log for details." zh "这是 Hub 的缺陷。详情见 Hub 日志。";
+    refused_disk_full: "The hub’s disk is full, so nothing was stored." zh "Hub 的磁盘已满，未保存任何内容。";
+    refused_disk_full_do: "Free disk space on the hub’s machine. The hub then recovers automatically. Nothing it acknowledged is lost." zh "请释放 Hub 所在机器的磁盘空间，之后 Hub 会自动恢复。已确认的内容不会丢失。";
+    refused_disk_low: "The hub’s disk is almost full, so it accepts no uploads and may refuse new work." zh "Hub 的磁盘即将用尽，不接受上传，也可能拒绝新的工作。";
+    refused_disk_low_do: "Delete runs that are no longer needed, or free disk space on the hub’s machine." zh "请删除不再需要的运行，或释放 Hub 所在机器的磁盘空间。";
+    refused_read_only: "The hub’s file system is read-only, so nothing was stored." zh "Hub 的文件系统为只读，未保存任何内容。";
+    refused_read_only_do: "Make the file system of the hub’s data folder writable again. The hub then recovers automatically." zh "请将 Hub 数据文件夹所在的文件系统恢复为可写，之后 Hub 会自动恢复。";
+    refused_database_unreachable: "The hub can’t reach its database server, so nothing was stored." zh "Hub 无法连接数据库服务器，未保存任何内容。";
+    refused_database_unreachable_do: "Check the database server and the network in between. The hub then recovers automatically." zh "请检查数据库服务器及其网络连接，之后 Hub 会自动恢复。";
+    refused_served_elsewhere: "Another hub serves the database now, so this one stored nothing." zh "数据库现由另一个 Hub 提供服务，此 Hub 未保存任何内容。";
+    refused_served_elsewhere_do: "Use the hub that serves the database now, or stop it; this one then takes over again." zh "请使用正在提供服务的 Hub，或将其停止，之后由此 Hub 接管。";
+    refused_unknown: "The store could not confirm the change." zh "存储无法确认此更改。";
+    refused_unknown_do: "The hub can’t tell whether the change was stored. Check before you try again." zh "Hub 无法判断更改是否已保存。重复操作前请先检查。";
+    refused_overloaded: "The hub is overloaded." zh "Hub 负载过高。";
+    refused_overloaded_do: "Try again in a second." zh "请稍后重试。";
+    refused_draining: "The hub is shutting down." zh "Hub 正在关闭。";
+    refused_draining_do: "Try again when it is back." zh "请在其恢复后重试。";
+    refused_run_ended: "The run has ended." zh "运行已结束。";
+    refused_run_ended_do: "It can no longer change." zh "它无法再更改。";
+    refused_agent_archived: "The agent is archived." zh "此智能体已归档。";
+    refused_agent_archived_do: "Archived agents accept no new runs. Use another agent." zh "已归档的智能体不接受新的运行。请使用其他智能体。";
+    refused_name_taken: "This name is already taken." zh "此名称已被使用。";
+    refused_name_taken_do: "Choose another name." zh "请换一个名称。";
+    refused_key_reused: "This form was already submitted with other content." zh "此表单已以其他内容提交过。";
+    refused_key_reused_do: "Reload the page and try again." zh "请刷新页面后重试。";
+    refused_version_changed: "Someone else changed it in the meantime." zh "其他人已在此期间做了更改。";
+    refused_version_changed_do: "Reload the page, then repeat your change." zh "请刷新页面，再重新更改。";
+    refused_last_owner: "The hub needs at least one owner." zh "Hub 至少需要一名所有者。";
+    refused_last_owner_do: "Make another person an owner first." zh "请先将另一个用户设为所有者。";
+    refused_is_peer: "This is an outside agent, reached by its URL, so no device can work for it." zh "这是通过 URL 访问的外部智能体，不能由设备执行。";
+    refused_is_peer_do: "Add a separate agent for the device." zh "请为该设备另建一个智能体。";
+    refused_device_offline: "The device is offline, so nothing was changed." zh "设备已离线，未做任何更改。";
+    refused_device_offline_do: "Try again when it is connected, or decide on the device itself." zh "请在设备上线后重试，或直接在设备上处理。";
 }

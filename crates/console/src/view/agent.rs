@@ -9,7 +9,7 @@ use attache_protocol::wire::{
 use super::{
     actor::short,
     callsign, host,
-    html::{CodeSpan, Markup},
+    html::{CodeSpan, Markup, PageLink},
     run::{self, RibbonScale, ViewContext, device_name},
     status::{self, StatusBadge},
     time::{DurationElement, TimeElement},
@@ -95,7 +95,11 @@ impl AgentTile {
             host: runtime.and_then(|runtime| host::name(&runtime.labels, t)).unwrap_or_else(|| t.no_host.to_owned()),
             seen: match last_seen {
                 Some(at) => t.seen(at),
-                None => Markup::text(if runtime.is_some() { t.never_seen } else { "" }),
+                None => Markup::text(match runtime {
+                    Some(runtime) if runtime.is_only_registered() => t.registered_only,
+                    Some(_) => t.never_seen,
+                    None => "",
+                }),
             },
             created: TimeElement::full(account.created_at),
             now: live.map(|run| CurrentRun::new(run, scene)),
@@ -108,6 +112,10 @@ impl AgentTile {
 fn idle(account: &Account, t: &Text) -> (Markup, Option<Markup>) {
     match (account.status, &account.runtime) {
         (Presence::Online, _) => (Markup::text(t.idle_online), None),
+        (Presence::Offline, Some(runtime)) if runtime.is_only_registered() => {
+            let next = t.idle_registered_next(PageLink("/docs/channels", t.idle_registered_how));
+            (Markup::text(t.idle_registered), Some(next))
+        }
         (Presence::Offline, Some(runtime)) => {
             let since = runtime.last_heartbeat_at.unwrap_or(runtime.attached_at);
             let next = t.idle_offline_next(CodeSpan("attache runtime start"));

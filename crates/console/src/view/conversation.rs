@@ -34,13 +34,13 @@ pub(crate) struct ConversationListRow {
 
 #[derive(Debug)]
 pub(crate) enum ConversationTurn {
-    Message(SaidMessage),
+    Message(ConversationMessageView),
     Run(Box<RunTurn>),
 }
 
-/// What somebody wrote.
+/// A message written by a person or agent.
 #[derive(Debug)]
-pub(crate) struct SaidMessage {
+pub(crate) struct ConversationMessageView {
     pub(crate) who: String,
     pub(crate) text: String,
     pub(crate) files: Vec<String>,
@@ -50,7 +50,7 @@ pub(crate) struct SaidMessage {
 /// A task and the agent's work on it.
 #[derive(Debug)]
 pub(crate) struct RunTurn {
-    pub(crate) asked: SaidMessage,
+    pub(crate) asked: ConversationMessageView,
     pub(crate) run: RunDetail,
     pub(crate) items: Vec<LogItem>,
     /// The seq of the newest event among the items.
@@ -59,7 +59,17 @@ pub(crate) struct RunTurn {
     pub(crate) is_cut: bool,
     pub(crate) cards: Vec<ApprovalCard>,
     pub(crate) question: Option<QuestionCard>,
+    /// What the agent was told while it worked, but didn't get before it ended.
+    pub(crate) undelivered: Vec<UndeliveredMessage>,
     pub(crate) at: TimeElement,
+}
+
+/// A message that can be sent again, once.
+#[derive(Debug)]
+pub(crate) struct UndeliveredMessage {
+    pub(crate) text: String,
+    /// The same message again is the same run.
+    pub(crate) key: String,
 }
 
 // === impl ConversationListRow ===
@@ -87,9 +97,9 @@ impl ConversationListRow {
     }
 }
 
-// === impl SaidMessage ===
+// === impl ConversationMessageView ===
 
-impl SaidMessage {
+impl ConversationMessageView {
     pub(crate) fn new(message: &ConversationMessage, scene: ViewContext<'_>) -> Self {
         let text = excerpt(plain(&message.text), scene.t);
         let at = TimeElement::clock(message.created_at);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use attache_protocol::{
-    EventKind, RuntimeId, Timestamp,
+    EventKind, Json, RuntimeId, Timestamp,
     wire::event::{self, Event},
 };
 use serde::Deserialize;
@@ -101,6 +101,7 @@ struct LogEventData {
     attempt: Option<i64>,
     runtime_id: Option<RuntimeId>,
     until: Option<Timestamp>,
+    undelivered_inputs: Option<Vec<Json>>,
 }
 
 // === impl LogItemReader ===
@@ -172,6 +173,17 @@ impl LogItemReader {
         LogItem { seq: event.seq, last: event.seq, kind, at: TimeElement::clock(event.at), body, joins: kind.flows() }
     }
 
+    /// The end of a run, with the messages that came too late for it.
+    fn with_undelivered(&self, end: Markup, data: &LogEventData) -> Markup {
+        match data.undelivered_inputs.as_ref().map_or(0, Vec::len) {
+            0 => end,
+            count => {
+                let late = Markup::text(&self.t.log_undelivered(count as u64));
+                Markup::trusted(format!("{end} · {late}"))
+            }
+        }
+    }
+
     fn step(&self, data: &LogEventData, event: &Event) -> LogItemBody {
         let t = self.t;
         let (class, icon, text) = match event.event_kind() {
@@ -188,10 +200,12 @@ impl LogItemReader {
                 let until = data.until.unwrap_or(event.at);
                 ("queued", "s-queued", t.log_deferred(TimeElement::clock(until)))
             }
-            Some(EventKind::TaskCompleted) => ("done", "s-done", Markup::text(t.status_completed)),
+            Some(EventKind::TaskCompleted) => {
+                ("done", "s-done", self.with_undelivered(Markup::text(t.status_completed), data))
+            }
             Some(EventKind::TaskFailed) => {
                 let (title, _) = failure::explain(data.code.as_deref().unwrap_or_default(), t);
-                ("fail", "s-fail", t.log_failed(title))
+                ("fail", "s-fail", self.with_undelivered(t.log_failed(title), data))
             }
             Some(EventKind::TaskCancelled) => {
                 match data.reason.as_deref().map(plain).filter(|reason| !reason.is_empty()) {

@@ -36,3 +36,4 @@ pub(crate) mod tool_action;
 pub(crate) mod tool_call;
 pub(crate) mod tool_input;
 pub(crate) mod usage_breakdown;
+pub(crate) mod worktree;

@@ -56,7 +56,7 @@ pub(crate) struct ApprovalCard {
 pub(crate) struct QuickReason {
     pub(crate) key: &'static str,
     pub(crate) label: &'static str,
-    /// What the agent is told.
+    /// The comment that the agent gets.
     pub(crate) comment: &'static str,
 }
 

@@ -25,18 +25,19 @@ enum TimeFormat {
     Left,
 }
 
-/// A duration, finished or still running. A running one ticks in the browser.
+/// A duration, finished or still running. A running one counts up in the browser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DurationElement {
     since: Timestamp,
     text: String,
-    ticks: TickMode,
+    kind: DurationKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TickMode {
-    Yes,
-    No,
+enum DurationKind {
+    Finished,
+    /// Counts up in the browser.
+    Running,
 }
 
 // === impl TimeElement ===
@@ -81,20 +82,22 @@ impl HtmlSafe for TimeElement {}
 
 impl DurationElement {
     pub(crate) fn between(since: Timestamp, until: Timestamp, t: &Text) -> Self {
-        Self { since, text: duration(until.since(since), t), ticks: TickMode::No }
+        Self { since, text: duration(until.since(since), t), kind: DurationKind::Finished }
     }
 
     /// A running duration since `since`. Pages without scripts show it as of `now`.
     pub(crate) fn so_far(since: Timestamp, now: Timestamp, t: &Text) -> Self {
-        Self { since, text: duration(now.since(since), t), ticks: TickMode::Yes }
+        Self { since, text: duration(now.since(since), t), kind: DurationKind::Running }
     }
 }
 
 impl fmt::Display for DurationElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.ticks {
-            TickMode::Yes => write!(f, "<time datetime=\"{}\" data-form=\"tick\">{}</time>", self.since, self.text),
-            TickMode::No => write!(f, "<span class=\"nowrap\">{}</span>", self.text),
+        match self.kind {
+            DurationKind::Running => {
+                write!(f, "<time datetime=\"{}\" data-form=\"tick\">{}</time>", self.since, self.text)
+            }
+            DurationKind::Finished => write!(f, "<span class=\"nowrap\">{}</span>", self.text),
         }
     }
 }

@@ -199,7 +199,7 @@ async fn a_plan_is_read_and_approved_or_sent_back() {
             "<bdi>builder</bdi> asks you to approve its plan",
             "<h3>Steps</h3>",
             "<li>one</li>",
-            "<summary>As written</summary>",
+            "<summary>Original text</summary>",
             "Keep planning",
             "Approve the plan",
         ] {

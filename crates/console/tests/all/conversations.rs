@@ -219,7 +219,7 @@ async fn an_agent_is_told_something_while_it_works() {
     let page = visitor.get(&conversation).await.body;
     assert!(!page.contains(&now) && page.contains("Your message comes next."), "its agent takes no message: {page}");
 
-    device.declares(TAKES_INPUT).await;
+    device.declares(&[TAKES_INPUT]).await;
     let page = visitor.get(&conversation).await.body;
     assert!(page.contains(&now) && page.contains("Tell it now"), "{page}");
     let agent = world.hub.run(&world.owner, run).await.unwrap().agent_id.to_string();

@@ -31,4 +31,5 @@ mod runs;
 mod usage;
 #[allow(dead_code, reason = "the tests of the command line use it, too")]
 mod webdriver;
+mod worktrees;
 mod world;

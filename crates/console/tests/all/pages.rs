@@ -272,7 +272,7 @@ async fn artifacts_are_downloads_and_long_output_is_folded() {
     let artifact = world.hub.upload_artifact(&device.principal, workspace, upload, bytes).await.unwrap();
     let output = format!("{{\"text\":\"made\",\"artifact_refs\":[\"{}\"]}}", artifact.artifact_id);
     let output = attache_protocol::Json::from_text(output).unwrap();
-    let request = attache_protocol::wire::run::CompleteRequest { epoch: None, output, usage: None };
+    let request = attache_protocol::wire::run::CompleteRequest { epoch: None, output, usage: None, inputs_taken: None };
     world.hub.complete(&device.principal, run, request).await.unwrap();
 
     let visitor = world.signed_in(Role::Viewer).await;

@@ -294,8 +294,8 @@ impl ConsoleDevice {
     }
 
     /// What its agent can do.
-    pub(crate) async fn declares(&self, extension: &str) {
-        let extensions = Some(vec![DeclaredExtension::new(extension)]);
+    pub(crate) async fn declares(&self, extensions: &[&str]) {
+        let extensions = Some(extensions.iter().copied().map(DeclaredExtension::new).collect());
         let request = HeartbeatRequest { extensions, ..HeartbeatRequest::default() };
         self.hub.heartbeat(&self.principal, request).await.unwrap();
     }
@@ -377,13 +377,13 @@ impl ConsoleDevice {
     pub(crate) async fn complete_for(&self, run: RunId, text: &str, usage: Option<&str>) {
         let output = Json::of(&std::collections::BTreeMap::from([("text", text)]));
         let usage = usage.map(|usage| Json::from_text(usage).unwrap());
-        let request = CompleteRequest { epoch: None, output, usage };
+        let request = CompleteRequest { epoch: None, output, usage, inputs_taken: None };
         self.hub.complete(&self.principal, run, request).await.unwrap();
     }
 
     pub(crate) async fn fail(&self, run: RunId, error: &str, code: &str) {
         let output = Json::of(&std::collections::BTreeMap::from([("error", error), ("code", code)]));
-        let request = attache_protocol::wire::run::FailRequest { epoch: None, output, usage: None };
+        let request = attache_protocol::wire::run::FailRequest { epoch: None, output, usage: None, inputs_taken: None };
         self.hub.fail(&self.principal, run, request).await.unwrap();
     }
 }

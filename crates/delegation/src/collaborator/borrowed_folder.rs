@@ -297,7 +297,7 @@ impl BorrowedFolder {
     }
 }
 
-/// For the host: what the agent believes to have done, and isn't there.
+/// For the host: the agent's changes that never arrived there.
 fn losses_note(lost: &[LostChange]) -> Option<String> {
     if lost.is_empty() {
         return None;

@@ -19,11 +19,11 @@ pub struct DirectDialGuard {
 impl DirectDialGuard {
     /// For the hub at `api_base`, and with the hosts that the owner names.
     pub fn of(api_base: &str, also: &[String]) -> Self {
-        let url = reqwest::Url::parse(api_base).ok();
-        let host = url.as_ref().and_then(|url| url.host_str()).unwrap_or_default();
-        let is_local = host == "localhost" || address(host).is_some_and(|address| address.is_loopback());
         // Invalid rules were rejected when the policy was read.
-        Self { allow: also.iter().filter_map(|rule| rule.parse().ok()).collect(), is_local }
+        Self {
+            allow: also.iter().filter_map(|rule| rule.parse().ok()).collect(),
+            is_local: is_on_this_machine(api_base),
+        }
     }
 
     /// The address to connect to. `None` if the name isn't known, or leads to none that is allowed: whoever asked learns
@@ -60,6 +60,13 @@ impl DirectDialGuard {
             ) => is_listed(),
         }
     }
+}
+
+/// Whether this is how a hub on this machine is reached.
+pub(super) fn is_on_this_machine(api_base: &str) -> bool {
+    let url = reqwest::Url::parse(api_base).ok();
+    let host = url.as_ref().and_then(|url| url.host_str()).unwrap_or_default();
+    host == "localhost" || address(host).is_some_and(|address| address.is_loopback())
 }
 
 fn address(host: &str) -> Option<IpAddr> {

@@ -1,4 +1,4 @@
-//! One task of a delegator of the reference implementation: its folder here, and what it is told about the work.
+//! One task of a delegator of the reference implementation: its folder here, and the progress that is reported to it.
 
 use std::{
     path::{Path, PathBuf},

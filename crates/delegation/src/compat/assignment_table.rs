@@ -21,7 +21,7 @@ pub(super) struct AssignmentTable {
 
 /// Why there is no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NoPlace {
+pub(super) enum AssignmentTableRefusal {
     #[error("this delegationId is in use")]
     Taken,
     #[error("too many delegations are in progress")]
@@ -40,13 +40,13 @@ impl AssignmentTable {
     }
 
     /// Takes a place before anything is prepared. Nobody has shown a valid key yet, so no result of others makes room.
-    pub(super) fn reserve(&mut self, id: &str) -> Result<(), NoPlace> {
+    pub(super) fn reserve(&mut self, id: &str) -> Result<(), AssignmentTableRefusal> {
         if self.reserved.contains(id) || self.assignments.contains_key(id) {
-            return Err(NoPlace::Taken);
+            return Err(AssignmentTableRefusal::Taken);
         }
         let in_progress = self.assignments.values().filter(|assignment| !assignment.has_ended()).count();
         if in_progress + self.reserved.len() >= MAX_ASSIGNMENTS {
-            return Err(NoPlace::Full);
+            return Err(AssignmentTableRefusal::Full);
         }
         self.reserved.insert(id.to_owned());
         Ok(())
@@ -129,8 +129,8 @@ mod tests {
         for number in 0..MAX_ASSIGNMENTS {
             assert_eq!(table.reserve(&format!("task {number}")), Ok(()));
         }
-        assert_eq!(table.reserve("another"), Err(NoPlace::Full));
-        assert_eq!(table.reserve("task 0"), Err(NoPlace::Taken));
+        assert_eq!(table.reserve("another"), Err(AssignmentTableRefusal::Full));
+        assert_eq!(table.reserve("task 0"), Err(AssignmentTableRefusal::Taken));
         table.release("task 0");
         assert_eq!(table.reserve("another"), Ok(()));
     }
@@ -147,7 +147,7 @@ mod tests {
         for number in 0..MAX_ASSIGNMENTS {
             assert_eq!(table.reserve(&format!("stranger {number}")), Ok(()));
         }
-        assert_eq!(table.reserve("stranger"), Err(NoPlace::Full));
+        assert_eq!(table.reserve("stranger"), Err(AssignmentTableRefusal::Full));
         assert!((0..MAX_RESULTS).all(|number| table.get(&format!("result {number}")).is_some()));
 
         table.make_room();

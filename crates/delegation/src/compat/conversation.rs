@@ -255,7 +255,7 @@ impl CompatConversation {
     }
 
     async fn send(&mut self, mut folder: Box<OutgoingFolder>) -> Result<(), ExecutorError> {
-        // The other side keeps no event that nobody listens to.
+        // The other side doesn't keep events for which nobody has subscribed.
         let events = match self.client.events(&self.id).await {
             Ok(events) => events,
             Err(error) => {

@@ -67,7 +67,7 @@ struct EndpointShared {
 }
 
 /// The place of an assignment that is being prepared. Dropping it gives it back.
-struct ReservedPlace<'a> {
+struct AssignmentReservation<'a> {
     endpoint: &'a CompatEndpoint,
     id: &'a str,
 }
@@ -85,7 +85,7 @@ pub(super) struct EndpointCounts {
 /// The other side waits 30 seconds for an answer.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(25);
 const POLL_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a result is kept that nobody acknowledges.
+/// How long an unacknowledged result is kept.
 const MAX_RETENTION: Duration = Duration::from_secs(3600);
 /// There is nothing to fetch.
 const FAILURE_RETENTION: Duration = Duration::from_secs(300);
@@ -164,7 +164,7 @@ impl CompatEndpoint {
         }
         // Before anything is waited for: others are invited meanwhile.
         self.assignments().reserve(id).map_err(|why| declined(&why.to_string()))?;
-        let place = ReservedPlace { endpoint: self, id };
+        let place = AssignmentReservation { endpoint: self, id };
         let local = |error: &dyn fmt::Display| {
             tracing::error!(%error, "can't prepare a folder for a delegation");
             refuse(AwcpErrorCode::MountFailed, "there is no place for the folder on this machine")
@@ -333,7 +333,7 @@ impl CompatEndpoint {
         Ok(())
     }
 
-    /// Follows one task to its end, and removes everything once its result has arrived or nobody asked for it.
+    /// Follows one task to its end, and removes everything once its result was acknowledged or its time is over.
     async fn follow(self, id: String, assignment: Arc<CompatAssignment>, retention: Duration) {
         let service = &self.0.service;
         let mut after = 0;
@@ -402,9 +402,9 @@ impl CompatEndpoint {
     }
 }
 
-// === impl ReservedPlace ===
+// === impl AssignmentReservation ===
 
-impl Drop for ReservedPlace<'_> {
+impl Drop for AssignmentReservation<'_> {
     fn drop(&mut self) {
         self.endpoint.assignments().release(self.id);
     }

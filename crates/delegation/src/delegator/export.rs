@@ -20,8 +20,8 @@ use attache_protocol::{
 };
 use attache_workspace::{
     export::{
-        self, Cause, Export, ExportAudit, ExportAuditEntry, ExportPatterns, FailedChanges, LeaseQuota, OriginalsFolder,
-        is_of_repository, secrets_in, withhold_folder,
+        self, Export, ExportAudit, ExportAuditEntry, ExportPatterns, FailedChanges, FailureCause, LeaseQuota,
+        OriginalsFolder, is_of_repository, secrets_in, withhold_folder,
     },
     ssh::{HostKey, LeaseAccess, LeaseAdmission, SshServer, make_key},
 };
@@ -30,7 +30,7 @@ use super::{
     DelegatorRefusal,
     audit::{DelegatorAuditEntry, DelegatorAuditSink},
     policy::DelegationAdmission,
-    tunnel::TunnelServing,
+    tunnel::ServedTunnel,
 };
 use crate::awcp_policy::delegator::ExportSection;
 
@@ -71,7 +71,7 @@ pub(super) struct ActiveExport {
     host_key: String,
     /// Mount options that the owner asks the remote to use.
     options: Vec<String>,
-    tunnel: Option<TunnelServing>,
+    tunnel: Option<ServedTunnel>,
     failed: Arc<Mutex<FailedChanges>>,
 }
 
@@ -163,7 +163,7 @@ impl ExportServer {
 
 impl ActiveExport {
     /// The tunnel is closed together with the export.
-    pub(super) fn with_tunnel(mut self, tunnel: TunnelServing) -> Self {
+    pub(super) fn with_tunnel(mut self, tunnel: ServedTunnel) -> Self {
         self.tunnel = Some(tunnel);
         self
     }
@@ -212,18 +212,18 @@ pub(super) fn describe(failed: &FailedChanges) -> Option<String> {
     let notes: Vec<String> = failed
         .counts()
         .map(|(cause, times)| match cause {
-            Cause::DiskFull => format!(
+            FailureCause::DiskFull => format!(
                 "the disk of the delegating machine is full: {times} changes by the remote failed; free space \
                  where the folder and $AWCP_HOME are, then delegate again"
             ),
-            Cause::Io => {
+            FailureCause::Io => {
                 format!("{times} changes by the remote failed with an I/O error on this machine; check its disk")
             }
-            Cause::Limit(what) => format!(
+            FailureCause::Limit(what) => format!(
                 "{times} changes by the remote were refused by a limit of the lease ({what}); raise it in [delegator.export] \
                  of policy.toml, then delegate again"
             ),
-            Cause::Interrupted => format!(
+            FailureCause::Interrupted => format!(
                 "the connection broke while the remote had {times} files open for writing; its last writes may be missing"
             ),
         })

@@ -2,8 +2,9 @@
 
 use std::{
     fs, io,
-    os::unix::fs::symlink,
+    os::unix::fs::{MetadataExt as _, symlink},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use attache_os::{
@@ -20,6 +21,11 @@ use serde::Serialize;
 
 use super::policy::OriginalsRetention;
 use crate::Error;
+
+/// How long originals are kept that take too much space.
+const TIME_TO_LOOK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// The unit in which the system counts what a file takes.
+const BLOCK: u64 = 512;
 
 /// `$AWCP_HOME/delegations` and `$AWCP_HOME/exports`.
 #[derive(Debug, Clone)]
@@ -188,22 +194,25 @@ impl DelegationRecords {
         text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
     }
 
-    /// Removes originals that are too old, then the oldest until the rest fit. `ended` lists delegations and when they
+    /// Removes originals that are too old, then the oldest until the rest fit. Those of the last days stay whatever they take:
+    /// a remote decides how much that is, and their owner has had no time to look. `ended` lists delegations and when they
     /// ended, oldest first.
     pub(super) fn prune(&self, ended: &[(DelegationId, Timestamp)], retention: OriginalsRetention, now: Timestamp) {
         let mut sizes: Vec<(DelegationId, Timestamp, u64)> = Vec::new();
         for (id, at) in ended {
             let before = self.originals(*id);
             let files = fs::read_dir(&before).into_iter().flatten().flatten();
-            let size = files.filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum();
+            // What they take, not how long they are: a file with holes is as long as anybody likes.
+            let size = files.filter_map(|file| file.metadata().ok()).map(|file| file.blocks() * BLOCK).sum();
             if before.exists() {
                 sizes.push((*id, *at, size));
             }
         }
         let mut all: u64 = sizes.iter().map(|(_, _, size)| size).sum();
         for (id, at, size) in sizes {
-            let is_old = now.since(at) > retention.age;
-            if !is_old && all <= retention.bytes {
+            let age = now.since(at);
+            let is_due = age > retention.age || (all > retention.bytes && age > TIME_TO_LOOK);
+            if !is_due {
                 continue;
             }
             all = all.saturating_sub(size);
@@ -308,5 +317,45 @@ impl DelegationRecords {
         let mut text = serde_json::to_vec_pretty(value).expect("our own types serialise to JSON");
         text.push(b'\n');
         Ok(replace(path, &text, &self.env)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// The originals of delegations that ended this many days ago, as large as given, and which of them stay.
+    fn kept(ended: &[(u64, &[u8])], holes: u64, retention: OriginalsRetention) -> Vec<u64> {
+        let home = tempfile::tempdir().unwrap();
+        let env = Env::seeded(1);
+        let records = DelegationRecords::open(home.path(), env.clone()).unwrap();
+        let now = Timestamp::from_millis(1_700_000_000_000).plus(100 * DAY);
+        let all: Vec<(DelegationId, Timestamp)> = ended
+            .iter()
+            .map(|(days, content)| {
+                let id = DelegationId::from_uuid(env.uuid());
+                fs::create_dir_all(records.originals(id)).unwrap();
+                let file = records.originals(id).join("1");
+                fs::write(&file, content).unwrap();
+                fs::File::options().append(true).open(file).unwrap().set_len(content.len() as u64 + holes).unwrap();
+                (id, Timestamp::from_millis(1_700_000_000_000).plus(100 * DAY - DAY * u32::try_from(*days).unwrap()))
+            })
+            .collect();
+        records.prune(&all, retention, now);
+        let is_kept = |id: DelegationId| records.originals(id).exists() && !records.is_pruned(id);
+        all.iter().zip(ended).filter(|((id, _), _)| is_kept(*id)).map(|(_, (days, _))| *days).collect()
+    }
+
+    #[test]
+    fn a_remote_cannot_make_the_originals_of_the_last_days_go() {
+        let (age, large) = (30 * DAY, &[7; 8192][..]);
+        let small = OriginalsRetention { age, bytes: 10_000 };
+        assert_eq!(kept(&[(31, large), (20, large), (10, large), (8, large)], 0, small), [8], "the oldest go first");
+        assert_eq!(kept(&[(20, large), (7, large), (1, large), (0, large)], 0, small), [7, 1, 0]);
+        // What is only as long takes no space.
+        assert_eq!(kept(&[(20, b"x"), (10, b"x")], 1 << 40, small), [20, 10]);
+        assert_eq!(kept(&[(2, b"x"), (0, b"x")], 0, OriginalsRetention { age: DAY, bytes: u64::MAX }), [0]);
     }
 }

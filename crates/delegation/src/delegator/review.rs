@@ -3,7 +3,7 @@
 use attache_protocol::{
     DelegationId,
     rules::staging::FolderUse,
-    wire::delegation::{AcceptRequest, AcceptResult, ApplyRequest, DelegationReview},
+    wire::delegation::{AcceptRequest, AcceptResult, ApplyRequest, ReviewFileList},
 };
 use attache_workspace::{report, staging};
 
@@ -19,7 +19,7 @@ impl DelegatorService {
         &self,
         delegation: DelegationId,
         path: Option<String>,
-    ) -> Result<DelegationReview, DelegatorRefusal> {
+    ) -> Result<ReviewFileList, DelegatorRefusal> {
         self.check_ended(delegation)?;
         let shown = self.get(delegation)?;
         let staged = self.0.records.staged(delegation);
@@ -29,7 +29,7 @@ impl DelegatorService {
         };
         let records = self.0.records.clone();
         blocking(move || {
-            let Some(record) = record(&before)? else { return Ok(DelegationReview::default()) };
+            let Some(record) = record(&before)? else { return Ok(ReviewFileList::default()) };
             let accepted = records.accepted(delegation);
             let files = match path {
                 None => report::review(&folder, &record, &accepted),
@@ -41,7 +41,7 @@ impl DelegatorService {
                     staging::mark_changed_in_folder(&folder, &record, shown.workspace_dir.as_ref(), &mut files);
                 marked.map_err(|error| refused(delegation, &error))?;
             }
-            Ok(DelegationReview { files })
+            Ok(ReviewFileList { files })
         })
         .await?
     }

@@ -40,7 +40,7 @@ struct StagedRules {
 
 const RULES: &str = "rules.json";
 
-/// Makes the copy that the remote works in. Blocking. It is given up when `go_on` says so.
+/// Makes the copy that the remote works in. Blocking. It stops when `go_on` returns false.
 pub(super) fn make(
     service: &DelegatorService,
     id: DelegationId,
@@ -70,7 +70,7 @@ pub(super) fn make(
         let used: u64 = service.list().iter().filter_map(|one| one.staged.as_ref()).map(|staged| staged.bytes).sum();
         let limits = CopyLimits { bytes: service.0.options.policy.staging().bytes.saturating_sub(used) };
         match staging::make_copy(&admitted.folder, &place.copying, &rules, limits, go_on) {
-            // A copy that is only kept for a revert gives way to one that somebody needs.
+            // A copy kept only for a revert makes room for one that is needed now.
             Err(CopyError::TooLarge { .. } | CopyError::NoRoom { .. }) if service.remove_oldest_applied_copy() => {}
             made => break made,
         }

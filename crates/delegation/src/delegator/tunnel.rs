@@ -30,7 +30,7 @@ pub(super) struct HostTunnel {
 
 /// A tunnel that is served in the background.
 #[derive(Debug)]
-pub(super) struct TunnelServing {
+pub(super) struct ServedTunnel {
     task: AbortOnDropHandle<()>,
     hub: HubClient,
     id: TunnelId,
@@ -78,9 +78,9 @@ pub(super) async fn open(
 
 impl HostTunnel {
     /// Serves the tunnel until the result is closed or dropped.
-    pub(super) fn serve(self, server: SshServer, tasks: &TaskTracker) -> TunnelServing {
+    pub(super) fn serve(self, server: SshServer, tasks: &TaskTracker) -> ServedTunnel {
         let (hub, id) = (self.hub.clone(), self.id);
-        TunnelServing {
+        ServedTunnel {
             task: AbortOnDropHandle::new(tasks.spawn(self.serve_until_closed(server))),
             hub,
             id,
@@ -118,9 +118,9 @@ impl HostTunnel {
     }
 }
 
-// === impl TunnelServing ===
+// === impl ServedTunnel ===
 
-impl TunnelServing {
+impl ServedTunnel {
     /// Closes all connections through it. The hub is notified in the background: without its host, the tunnel carries
     /// nothing.
     pub(super) fn close(self) {

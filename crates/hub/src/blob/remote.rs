@@ -76,7 +76,7 @@ impl RemoteBlobs {
         }
     }
 
-    /// Whether these are the artifacts of this hub. A place that is nobody's becomes its own.
+    /// Whether these are the artifacts of this hub. An unclaimed bucket becomes its own.
     async fn is_ours(&self) -> BucketResult<bool> {
         if self.ours.load(Relaxed) {
             return Ok(true);

@@ -214,7 +214,9 @@ impl ChannelSession {
         }
         let ask = self.hub.store().worker_request(by.tenant, id).await.map_err(about("tool call"))?;
         let WorkerRequestKind::Tool { tool, .. } = &ask.what else { return Err(Error::not_found("tool call").into()) };
-        self.hub.find_run(&permit, ask.run).await.map_err(|_| Error::not_found("tool call"))?;
+        let run = self.hub.find_run(&permit, ask.run).await.map_err(|_| Error::not_found("tool call"))?;
+        // The agent is told the result, too.
+        self.hub.check_speaker(by, &run).await?;
         match (response.ok, &response.result, &response.error) {
             (Some(false), _, _) | (None, None, Some(_)) => {}
             (_, Some(result), _) => {

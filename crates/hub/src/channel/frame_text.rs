@@ -84,6 +84,7 @@ pub(super) async fn frame(
             let given = hub.input_in_full(to.tenant, given, InputRecipient::Channel(to.channel)).await;
             let mut members = vec![("task_run_id", quoted(&run)), ("parts", given.parts.get().to_owned())];
             members.extend(given.message.map(|message| ("message", message.get().to_owned())));
+            members.push(("input_id", quoted(&input)));
             let mut draft = draft(FrameType::Notification, object_of("input", &members));
             // The same id over every channel, so that a worker that registers again receives it once.
             draft.msg_id = Some(input.uuid().to_string());

@@ -1,4 +1,4 @@
-//! The channels connected to this hub, when they were last heard, and the tools of their engines.
+//! The channels connected to this hub, when they last sent something, and the tools of their engines.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -217,7 +217,7 @@ fn compile_again(channel: ChannelId, described: &Json) -> ChannelTools {
     })
 }
 
-/// Reports to the store, in batches, which channels were heard. Runs until the hub drains.
+/// Reports to the store, in batches, which channels were active. Runs until the hub drains.
 pub(crate) async fn store_seen_channels(hub: Handle) {
     let lease = hub.options().heartbeat_timeout;
     let every = (lease / 8).clamp(Duration::from_millis(10), Duration::from_secs(5));
@@ -228,7 +228,7 @@ pub(crate) async fn store_seen_channels(hub: Handle) {
         }
         for batch in hub.live_channels().take_seen().chunks(BATCH) {
             if let Err(error) = hub.store().mark_channels_seen(batch.to_vec(), lease, hub.now()).await {
-                tracing::debug!(%error, "could not store which channels were heard");
+                tracing::debug!(%error, "could not store which channels were active");
             }
         }
         for connection in hub.live_channels().forgettable() {

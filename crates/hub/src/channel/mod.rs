@@ -5,7 +5,7 @@
 //!   of peers; `plain` is the small dialect without envelopes.
 //! - `outbox` reads pending frames from the store and `frame_text` renders them, so a frame that is sent again is
 //!   current.
-//! - `live_channels` knows which channels are connected here, and reports to the store in batches when they were heard.
+//! - `live_channels` knows which channels are connected here, and reports to the store in batches when they last sent something.
 //!
 //! Invariant: nothing here decides. The store says whether a claim holds, a permission is settled or a report is a
 //! repeat. Losing all memory in this folder loses nothing.
@@ -20,10 +20,10 @@ mod plain;
 mod register;
 mod reply_cache;
 mod response;
+mod schema_cost;
 mod session;
 mod strict_json;
 mod tools;
-mod weight;
 mod worker;
 
 pub(crate) use engine::started;

@@ -116,6 +116,23 @@ impl ChannelSession {
         Some(OutgoingFrame { seq: None, text, ends: None })
     }
 
+    /// Tells a device that decisions about worktrees wait for it. Not durable: the device's next heartbeat says it, too.
+    pub(super) async fn announce_worktrees(&mut self) {
+        let Some(open) = self.open.as_ref().filter(|_| self.origin.dialect == ChannelDialect::Envelope) else { return };
+        let Some((_, agent)) = open.worker else { return };
+        match self.hub.has_pending_worktrees(agent).await {
+            Ok(true) => {
+                let payload = object("worktree_decisions", &[]);
+                let text = FrameDraft::new(FrameType::Notification, &open.peer, payload).text(&self.hub);
+                self.ready.push_back(OutgoingFrame { seq: None, text, ends: None });
+            }
+            Ok(false) => {}
+            Err(error) => {
+                tracing::debug!(channel.id = %open.channel, %error, "decisions about worktrees could not be read");
+            }
+        }
+    }
+
     /// The frame was written. For a peer that can't acknowledge, that counts as received.
     pub(crate) fn written(&mut self, seq: Option<i64>) {
         if self.origin.dialect == ChannelDialect::Plain

@@ -137,7 +137,7 @@ impl ChannelSession {
                 output.push('}');
                 let output = Json::from_text(output).map_err(|error| Error::internal(&error))?;
                 let usage = usage(data)?;
-                self.hub.complete(by, run, CompleteRequest { epoch, output, usage }).await?;
+                self.hub.complete(by, run, CompleteRequest { epoch, output, usage, inputs_taken: None }).await?;
             }
             _ => {
                 let error = data.raw("error").unwrap_or("null");
@@ -146,7 +146,7 @@ impl ChannelSession {
                 let output = format!(r#"{{"error":{error}{code}}}"#);
                 let output = Json::from_text(output).map_err(|error| Error::internal(&error))?;
                 let usage = usage(data)?;
-                self.hub.fail(by, run, FailRequest { epoch, output, usage }).await?;
+                self.hub.fail(by, run, FailRequest { epoch, output, usage, inputs_taken: None }).await?;
             }
         }
         Ok(())

@@ -329,8 +329,9 @@ fn role(
             Err(refusal)
         }
         (PrincipalKind::Key { .. } | PrincipalKind::Outside { .. }, wanted) => {
-            // An engine creates runs, and its registration costs the hub work.
+            // An engine creates runs and is told everything that happens to them, and its registration costs the hub work.
             by.may_all(Action::CreateRun)?;
+            by.may(Action::SeeRuns)?.for_unowned();
             Ok((wanted.unwrap_or(PeerRole::Host), None))
         }
         // A channel outlives its sockets, and the run.

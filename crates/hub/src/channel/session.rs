@@ -226,7 +226,7 @@ impl ChannelSession {
         }
     }
 
-    /// How often the peer must be heard. It is pinged as often.
+    /// The peer must send something this often, and is pinged as often.
     pub(super) fn heartbeat(&self) -> Duration {
         (self.hub.options().heartbeat_timeout / 4).min(Duration::from_secs(30))
     }
@@ -426,7 +426,11 @@ impl ChannelSession {
     pub(crate) async fn note(&mut self, moved: Vec<Topic>) {
         for topic in moved {
             match (topic, &mut self.open) {
-                (Topic::Key(_) | Topic::Runtime(_), _) => self.check_credential().await,
+                (Topic::Runtime(_), _) => {
+                    self.check_credential().await;
+                    self.announce_worktrees().await;
+                }
+                (Topic::Key(_), _) => self.check_credential().await,
                 (Topic::Channel(_), Some(open)) => open.look = true,
                 (Topic::Queue(_), Some(open)) => open.claim = true,
                 (Topic::Run(run), Some(open)) if !open.moved.contains(&run) => open.moved.push(run),

@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::{
     paths,
     response::FrameRefusal,
+    schema_cost::{SchemaCost, SchemaMeter},
     strict_json::StrictJson,
-    weight::{Scale, Weight},
 };
 
 const MAX_TOOLS: usize = 256;
@@ -42,7 +42,7 @@ struct CompiledTool {
 #[derive(Debug)]
 struct Schema {
     validator: Validator,
-    weight: Weight,
+    cost: SchemaCost,
 }
 
 #[derive(Deserialize)]
@@ -78,17 +78,17 @@ impl ChannelTools {
         if list.len() > MAX_TOOLS {
             return Err(FrameRefusal::wrong("payload.tools", "must have at most 256 entries"));
         }
-        let mut scale = Scale::default();
+        let mut meter = SchemaMeter::default();
         let mut tools: Vec<CompiledTool> = Vec::with_capacity(list.len());
         for (index, described) in list.into_iter().enumerate() {
-            let tool = CompiledTool::compile(&format!("payload.tools[{index}]"), &described, &mut scale)?;
+            let tool = CompiledTool::compile(&format!("payload.tools[{index}]"), &described, &mut meter)?;
             if tools.iter().any(|known| known.name == tool.name) {
                 let field = format!("payload.tools[{index}].name");
                 return Err(FrameRefusal::wrong(&field, "is a duplicate tool name"));
             }
             tools.push(tool);
         }
-        let size = text * BYTES_PER_BYTE + scale.patterns() * PATTERN_BYTES;
+        let size = text * BYTES_PER_BYTE + meter.patterns() * PATTERN_BYTES;
         Ok(Self { tools, size })
     }
 
@@ -148,7 +148,7 @@ fn shown(name: &str) -> String {
 }
 
 fn validate(schema: &Schema, value: &Value, root: Option<&str>, field: &str) -> Result<(), FrameRefusal> {
-    if !schema.weight.affords(value) {
+    if !schema.cost.affords(value) {
         let message = format!("`{field}` is too complex to check against the tool's schema.");
         return Err(FrameRefusal::new(Code::ToolRefused, message).field(field));
     }
@@ -170,7 +170,7 @@ fn validate(schema: &Schema, value: &Value, root: Option<&str>, field: &str) -> 
 // === impl CompiledTool ===
 
 impl CompiledTool {
-    fn compile(field: &str, described: &Json, scale: &mut Scale) -> Result<Self, FrameRefusal> {
+    fn compile(field: &str, described: &Json, meter: &mut SchemaMeter) -> Result<Self, FrameRefusal> {
         #[derive(Deserialize)]
         struct ToolDescription {
             name: String,
@@ -189,15 +189,15 @@ impl CompiledTool {
         if !(1..=128).contains(&read.name.len()) || !read.name.bytes().all(plain) {
             return Err(FrameRefusal::wrong(&at("name"), "must be 1 to 128 printable characters without spaces"));
         }
-        let input = read.input_schema.map(|schema| compile(&at("input_schema"), &schema, scale)).transpose()?;
-        let output = read.output_schema.map(|schema| compile(&at("output_schema"), &schema, scale)).transpose()?;
+        let input = read.input_schema.map(|schema| compile(&at("input_schema"), &schema, meter)).transpose()?;
+        let output = read.output_schema.map(|schema| compile(&at("output_schema"), &schema, meter)).transpose()?;
         Ok(Self { name: read.name, input, output })
     }
 }
 
-fn compile(field: &str, schema: &Value, scale: &mut Scale) -> Result<Schema, FrameRefusal> {
+fn compile(field: &str, schema: &Value, meter: &mut SchemaMeter) -> Result<Schema, FrameRefusal> {
     let unusable = |why: String| FrameRefusal::wrong(field, &format!("is not a usable JSON Schema: {why}"));
-    let weight = scale.weigh(schema).map_err(|why| unusable(format!("it {why}")))?;
+    let cost = meter.measure(schema).map_err(|why| unusable(format!("it {why}")))?;
     // Patterns are untrusted: the linear-time engine can't be made to run forever or use much memory.
     let patterns = PatternOptions::regex().size_limit(MAX_PATTERN_SIZE).dfa_size_limit(MAX_PATTERN_SIZE);
     let options = jsonschema::options()
@@ -205,7 +205,7 @@ fn compile(field: &str, schema: &Value, scale: &mut Scale) -> Result<Schema, Fra
         .should_validate_formats(true)
         .with_format("path", |path: &str| ROOT.with_borrow(|root| paths::stays_inside(root.as_deref(), path)));
     let validator = options.build(schema).map_err(|error| unusable(error.masked().to_string()))?;
-    Ok(Schema { validator, weight })
+    Ok(Schema { validator, cost })
 }
 
 #[cfg(test)]

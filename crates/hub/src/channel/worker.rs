@@ -176,7 +176,12 @@ impl ChannelSession {
             }
             (None, None) => return Err(FrameRefusal::missing("payload.result_summary")),
         };
-        let request = CompleteRequest { epoch: Some(done.epoch), output, usage: done.usage_stats };
+        let request = CompleteRequest {
+            epoch: Some(done.epoch),
+            output,
+            usage: done.usage_stats,
+            inputs_taken: done.inputs_taken,
+        };
         let finished = self.hub.complete(by, done.task_run_id, request).await.map_err(|error| {
             let refusal = FrameRefusal::from(error).rename("payload.usage", "payload.usage_stats");
             refusal.rename("payload.output.artifact_refs", "payload.artifact_refs")
@@ -198,7 +203,8 @@ impl ChannelSession {
                 Json::from_text(text).map_err(|error| Error::internal(&error))?
             }
         };
-        let request = FailRequest { epoch: Some(fail.epoch), output, usage: fail.usage_stats };
+        let request =
+            FailRequest { epoch: Some(fail.epoch), output, usage: fail.usage_stats, inputs_taken: fail.inputs_taken };
         let finished = self.hub.fail(by, fail.task_run_id, request).await;
         let finished =
             finished.map_err(|error| FrameRefusal::from(error).rename("payload.usage", "payload.usage_stats"))?;

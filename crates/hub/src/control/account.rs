@@ -14,7 +14,7 @@ use attache_protocol::{
 };
 use attache_store::{
     WriteContext,
-    record::{AccountPatch, AccountRecord, AgentRef, ArchivedNames, NewAccount, user::UserRef},
+    record::{AccountPatch, AccountRecord, AgentRef, ArchivedNames, NewAccount, RuntimeRecord, user::UserRef},
 };
 
 use crate::{
@@ -31,6 +31,9 @@ const MAX_TEXT: usize = 64 * 1024;
 const MAX_SKILLS: usize = 100;
 const MAX_TRUSTED_COMMANDS: usize = 100;
 const MAX_TRUSTED_COMMAND: usize = 200;
+/// What only the owner of an agent does, as in "Only the owner of this agent can …".
+const INSTRUCTING: &str = "change what it is told with every task";
+const APPROVING: &str = "approve its steps in advance";
 /// How long a permission request may wait for a decision: one second to one year.
 const APPROVAL_TIMEOUTS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -45,8 +48,13 @@ impl Handle {
         if lets_others_in(&request) {
             self.check_forwarding(by).await?;
         }
+        if request.instructions.as_deref().is_some_and(|new| !new.is_empty()) {
+            self.check_instructor(by, (owner.unwrap_or(by.user), None), INSTRUCTING).await?;
+        }
         check_recipients(by, &request, request.callers.unwrap_or_default(), owner.unwrap_or(by.user))?;
-        check_approving(by, &request, &ApprovalPolicy::default())?;
+        if check_approving(by, &request, &ApprovalPolicy::default())? {
+            self.check_instructor(by, (owner.unwrap_or(by.user), None), APPROVING).await?;
+        }
         self.check_webhook(&request).await?;
         // Read the card first: an agent that can't be used is not added.
         let peer = match request.peer.clone() {
@@ -144,11 +152,13 @@ impl Handle {
         if lets_others_in(&request) || shares || request.owner.is_some() {
             self.check_forwarding(by).await?;
         }
-        check_approving(by, &request, &policy_of(&account))?;
+        if check_approving(by, &request, &policy_of(&account))? {
+            self.check_instructor(by, (account.owner, account.runtime.as_ref()), APPROVING).await?;
+        }
         // Instructions are part of every prompt, also of the owner's own runs.
         let instructs = request.instructions.as_deref().is_some_and(|new| account.instructions.as_deref() != Some(new));
         if instructs {
-            self.check_lasting(by, "change what an agent is told with every task").await?;
+            self.check_instructor(by, (account.owner, account.runtime.as_ref()), INSTRUCTING).await?;
         }
         // Who sends something to a name means the agent that had it.
         let renames = request.name.as_ref().is_some_and(|name| *name != account.name);
@@ -221,7 +231,33 @@ impl Handle {
         }
     }
 
-    /// Where an agent's work is sent, and whether strangers may call it, outlasts whoever says so. It can also show them
+    /// What an agent is told with every task, and which of its steps are approved in advance, also counts in runs that its
+    /// owner starts in person, outside the sandbox of a device that they paired. So only they say it then, in person.
+    async fn check_instructor(
+        &self,
+        by: &Principal,
+        (owner, device): (Option<UserId>, Option<&RuntimeRecord>),
+        tried: &str,
+    ) -> Result<()> {
+        self.check_lasting(by, tried).await?;
+        let refused = |message: String, hint: &'static str| Err(Error::new(Code::Forbidden, message).hint(hint));
+        let is_paired = device.is_some_and(|device| owner.is_some() && device.paired_by == owner);
+        match owner {
+            Some(owner) if by.is_in_person_as(owner) => Ok(()),
+            Some(owner) if by.user == Some(owner) && (is_paired || !by.is_issued) => refused(
+                format!("This credential has fewer rights than its person, so it can't {tried}."),
+                "Sign in with your password, or use a key of yours with your own role and without scopes.",
+            ),
+            Some(_) if is_paired && !self.has_left(by, owner).await? => refused(
+                format!("Only the owner of this agent can {tried}."),
+                "It also counts in runs outside the sandbox of their device. Ask them, or become its owner.",
+            ),
+            Some(_) | None if by.scopes.is_none() => Ok(()),
+            Some(_) | None => refused(format!("A key with scopes can't {tried}."), "Use a key without scopes."),
+        }
+    }
+
+    /// Where an agent's work is sent, and whether anonymous callers may call it, outlasts whoever says so. It can also show them
     /// what their key may not read, or call what it may not.
     pub(crate) async fn check_forwarding(&self, by: &Principal) -> Result<()> {
         self.check_lasting(by, "open an agent to others or decide where its work is sent").await?;
@@ -309,7 +345,7 @@ fn not_own() -> Error {
     Error::forbidden("This agent belongs to someone else.").hint("Ask its owner or an admin.")
 }
 
-/// Whether the request says where an agent's work or approval requests are sent, lets strangers call it, or approves
+/// Whether the request says where an agent's work or approval requests are sent, lets anonymous callers call it, or approves
 /// something in advance.
 fn lets_others_in(request: &AccountRequest) -> bool {
     let is_open = A2aOptions::of(request.a2a.as_ref()).anonymous;
@@ -325,12 +361,16 @@ pub(super) fn policy_of(account: &AccountRecord) -> ApprovalPolicy {
     account.approvals.as_ref().and_then(|policy| policy.parse().ok()).unwrap_or_default()
 }
 
-/// Approving steps in advance, or no longer planning first, takes the same rights as deciding on requests.
-fn check_approving(by: &Principal, request: &AccountRequest, before: &ApprovalPolicy) -> Result<()> {
-    let Some(new) = &request.approvals else { return Ok(()) };
+/// Approving steps in advance, or no longer planning first, takes the same rights as deciding on requests. Returns whether
+/// the request approves more in advance.
+fn check_approving(by: &Principal, request: &AccountRequest, before: &ApprovalPolicy) -> Result<bool> {
+    let Some(new) = &request.approvals else { return Ok(false) };
     let widens = !new.mode.unwrap_or_default().is_within(before.mode.unwrap_or_default());
     let trusts = !new.trusted_commands.is_empty() && new.trusted_commands != before.trusted_commands;
-    if widens || trusts { by.may_all(Action::DecidePermission) } else { Ok(()) }
+    if widens || trusts {
+        by.may_all(Action::DecidePermission)?;
+    }
+    Ok(widens && new.mode.is_some_and(PermissionMode::trusts) || trusts)
 }
 
 /// No one but its owner chooses who receives what a private agent is asked, or who else calls it.

@@ -44,7 +44,7 @@ impl Handle {
                         None => {
                             let known = match self.store().run(by.tenant, run).await {
                                 Ok(record) => Some(!reach.sees_run(&record).await?),
-                                // A damaged row tells as little as a deleted one.
+                                // A damaged row shows as little as a deleted one.
                                 Err(attache_store::Error::NotFound | attache_store::Error::Internal(_)) => None,
                                 Err(error) => return Err(Error::from_store("run", error)),
                             };

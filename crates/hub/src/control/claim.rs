@@ -4,8 +4,11 @@ use attache_protocol::{
     Actor, AgentId, RunId, UserId,
     wire::{awcp, run::ClaimedRun},
 };
-use attache_store::record::{AgentRef, ClaimedRunRecord, Pagination, RunDetail, RunFilter, RunRecord, user::UserRef};
+use attache_store::record::{
+    AgentRef, ClaimedRunRecord, ConversationRecord, Pagination, RunDetail, RunFilter, RunRecord, user::UserRef,
+};
 
+use super::conversation::is_instructed_in_person;
 use crate::{Error, Handle, Principal, Result, error::about, render};
 
 /// How many turns of a conversation are looked at.
@@ -70,7 +73,7 @@ impl Handle {
     /// Refuses what others want to say to a run of which only its owner may.
     pub(crate) async fn check_speaker(&self, by: &Principal, run: &RunRecord) -> Result<()> {
         match self.only_speaker(run).await? {
-            Some(person) if !(by.is_in_person() && by.user == Some(person)) => Err(not_its_speaker()),
+            Some(person) if !by.is_in_person_as(person) => Err(not_its_speaker(by, person)),
             _ => Ok(()),
         }
     }
@@ -81,7 +84,10 @@ impl Handle {
             return Ok(());
         }
         let agent = self.store().account(by.tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
-        if agent.owner == by.user { Err(not_its_speaker()) } else { Ok(()) }
+        match agent.owner {
+            Some(owner) if by.user == Some(owner) => Err(not_its_speaker(by, owner)),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Whether everything in the run's conversation, which its agent may remember, was said by this person, and the
@@ -91,7 +97,10 @@ impl Handle {
             return true;
         }
         let conversation = self.store().conversation(run.tenant, run.conversation).await;
-        if !conversation.is_ok_and(|conversation| conversation.user == Some(person)) {
+        let is_theirs = |conversation: ConversationRecord| {
+            conversation.user == Some(person) && is_instructed_in_person(&conversation)
+        };
+        if !conversation.is_ok_and(is_theirs) {
             return false;
         }
         let filter =
@@ -102,8 +111,16 @@ impl Handle {
     }
 }
 
-fn not_its_speaker() -> Error {
-    Error::forbidden("Only the person who started this run can send its agent a comment.").hint(
+fn not_its_speaker(by: &Principal, person: UserId) -> Error {
+    if by.user == Some(person) {
+        let message =
+            "The person who started this run may work with all of their rights here, and this credential has fewer.";
+        return Error::forbidden(message).hint(
+            "Sign in, or use a key of yours with your own role and without scopes: a token, or a key that somebody else made, \
+             isn't enough. You can approve, deny or cancel without a comment.",
+        );
+    }
+    Error::forbidden("Only the person who started this run can send its agent input or a comment.").hint(
         "It may work with all of their rights on their device. You can approve, deny or cancel without a comment.",
     )
 }

@@ -1,16 +1,17 @@
 //! Conversations: the boundary of context.
 
 use attache_protocol::{
-    AgentId, ConversationId,
+    AgentId, ConversationId, Json,
+    json::Members,
     wire::{
         account::Callers,
         conversation::{Conversation, ConversationList, CreateConversationRequest},
     },
 };
-use attache_store::record::NewConversation;
+use attache_store::record::{ConversationRecord, NewConversation};
 
 use crate::{
-    Handle, Principal, Result, check,
+    Error, Handle, Principal, Result, check,
     control::{PageRequest, host_session::SessionToContinue, route::AgentSelector, run_mode::stated_mode},
     error::{about, about_list},
     identity::{Action, Permit},
@@ -19,6 +20,11 @@ use crate::{
 };
 
 pub(crate) const MAX_METADATA: usize = 64 * 1024;
+
+/// The member of a conversation's metadata with what every run in it is told.
+const INSTRUCTIONS: &str = "instructions";
+/// Says `false` if its user didn't write the instructions in person. Only the hub sets it.
+const IN_PERSON: &str = "instructions_in_person";
 
 impl Handle {
     pub async fn create_conversation(
@@ -33,6 +39,7 @@ impl Handle {
         if let Some(metadata) = &request.metadata {
             check::object("metadata", metadata, MAX_METADATA)?;
             stated_mode(metadata)?;
+            check_members(metadata)?;
         }
         let session = self.session_to_continue(&permit, &request).await?;
         if let Some(conversation) = session.as_ref().and_then(SessionToContinue::conversation) {
@@ -49,6 +56,7 @@ impl Handle {
             }
             None => (request.title, request.metadata),
         };
+        let metadata = metadata.map(|metadata| signed(by, metadata));
         let new = NewConversation { id, title, metadata, agent };
         let created = self.store().create_conversation(self.context(by), new).await;
         created.map(render::conversation).map_err(about("conversation"))
@@ -89,4 +97,30 @@ impl Handle {
             next_cursor,
         })
     }
+}
+
+/// Members that only the hub sets.
+fn check_members(metadata: &Json) -> Result<()> {
+    match metadata.parse::<Members>().is_ok_and(|members| members.find(IN_PERSON).is_some()) {
+        true => Err(Error::invalid("metadata.instructions_in_person", "can't be set")),
+        false => Ok(()),
+    }
+}
+
+/// Runs that an agent's owner starts in person are told the instructions of their conversation. A key of theirs that can do
+/// less than they may doesn't speak to those.
+fn signed(by: &Principal, metadata: Json) -> Json {
+    match metadata.parse::<Members>() {
+        Ok(mut members) if members.find(INSTRUCTIONS).is_some() && !by.is_in_person() => {
+            members.0.push((IN_PERSON.to_owned(), Json::of(&false)));
+            Json::of(&members)
+        }
+        Ok(_) | Err(_) => metadata,
+    }
+}
+
+/// Whether a conversation's instructions, if there are any, are those of its user in person.
+pub(super) fn is_instructed_in_person(conversation: &ConversationRecord) -> bool {
+    let members = conversation.metadata.as_ref().and_then(|metadata| metadata.parse::<Members>().ok());
+    members.is_none_or(|members| members.find(IN_PERSON).is_none())
 }

@@ -24,7 +24,7 @@ use crate::{
     disk_space::DiskUse,
     error::about,
     identity::{Action, Permit, RoleColumn},
-    nodes::TurnKind,
+    nodes::ClusterLock,
     render,
 };
 
@@ -92,7 +92,7 @@ impl Handle {
         let parts = [&request.input, &request.context_fragments];
         let size = parts.into_iter().flatten().map(|part| part.get().len()).sum();
         self.check_space(DiskUse::of_size(size))?;
-        self.admit_guest(by, size).await?;
+        self.admit_anonymous(by, size).await?;
         request.parent_task_run_id = parent(request.parent_task_run_id, headers.parent)?;
         let new = match request.conversation_id.filter(|_| headers.opens_conversation) {
             Some(conversation) => self.unopened(by, conversation).await?,
@@ -138,8 +138,8 @@ impl Handle {
             run.spec.trace_id = Some(trace);
         }
         // Until it is stored, another child could be promised the same part of the budget.
-        let _turn = match origin.has_budget() {
-            true => Some(self.turn(TurnKind::SharingBudget).await?),
+        let _lock = match origin.has_budget() {
+            true => Some(self.cluster_lock(ClusterLock::SharingBudget).await?),
             false => None,
         };
         run.spec.budget = self.part_of_budget(by, &origin, run.spec.budget).await?;

@@ -1,7 +1,7 @@
 //! A worker completes or fails its run.
 
 use attache_protocol::{
-    ArtifactId, Json, RunId,
+    ArtifactId, InputId, Json, RunId,
     json::Members,
     rules::run::FailureCode,
     wire::run::{CompleteRequest, FailRequest, FinishResponse},
@@ -17,13 +17,14 @@ use crate::{
 
 const MAX_OUTPUT: usize = 4 << 20;
 const MAX_ARTIFACTS: usize = 1000;
+const MAX_INPUTS_TAKEN: usize = 10_000;
 
 impl Handle {
     pub async fn complete(&self, by: &Principal, run: RunId, request: CompleteRequest) -> Result<FinishResponse> {
         check::object("output", &request.output, MAX_OUTPUT)?;
         let artifacts = artifacts(&request.output)?;
         let outcome = RunResult::Completed { output: request.output, artifacts };
-        self.finish(by, run, request.epoch, outcome, request.usage).await
+        self.finish(by, run, request.epoch, outcome, (request.usage, request.inputs_taken)).await
     }
 
     pub async fn fail(&self, by: &Principal, run: RunId, request: FailRequest) -> Result<FinishResponse> {
@@ -33,7 +34,7 @@ impl Handle {
             FailureCode::UsageLimit => self.met_limit(by, run, request.epoch, result, request.usage.as_ref()).await?,
             _ => RunResult::Failed { code, result },
         };
-        self.finish(by, run, request.epoch, outcome, request.usage).await
+        self.finish(by, run, request.epoch, outcome, (request.usage, request.inputs_taken)).await
     }
 
     async fn finish(
@@ -42,11 +43,14 @@ impl Handle {
         run: RunId,
         epoch: Option<i64>,
         outcome: RunResult,
-        usage: Option<Json>,
+        (usage, inputs_taken): (Option<Json>, Option<Vec<InputId>>),
     ) -> Result<FinishResponse> {
         let worker = by.may(Action::Work)?.worker(epoch)?;
         check_usage(usage.as_ref())?;
-        let status = match self.store().finish(worker, run, outcome, usage, self.now()).await {
+        if inputs_taken.as_ref().is_some_and(|taken| taken.len() > MAX_INPUTS_TAKEN) {
+            return Err(Error::invalid("inputs_taken", "must have at most 10000 entries"));
+        }
+        let status = match self.store().finish(worker, run, outcome, usage, inputs_taken, self.now()).await {
             Ok(status) => status,
             Err(error) => return Err(self.refusal(by, error).await),
         };

@@ -55,6 +55,7 @@ impl Handle {
             runtime_id: runtime,
             server_time: self.now(),
             cancelled: beat.not_held,
+            worktree_decisions: self.has_pending_worktrees(agent).await?,
             runtime_token,
         })
     }

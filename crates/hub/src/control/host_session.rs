@@ -157,7 +157,7 @@ impl Handle {
 
 /// The agent's device, if it and the agent are the caller's, in person.
 fn own_device<'a>(by: &Principal, account: &'a AccountRecord) -> Result<&'a RuntimeRecord> {
-    let owner = account.owner.filter(|owner| by.is_in_person() && by.user == Some(*owner));
+    let owner = account.owner.filter(|owner| by.is_in_person_as(*owner));
     let Some(owner) = owner else { return Err(not_in_person(account)) };
     match &account.runtime {
         Some(device) if device.paired_by == Some(owner) => Ok(device),
@@ -176,7 +176,7 @@ fn not_in_person(account: &AccountRecord) -> Error {
     let message =
         format!("Only the owner of `{}`, in person, can see and continue the sessions on its device.", account.name);
     Error::new(Code::Forbidden, message)
-        .hint("Sign in as its owner, or use a key of theirs without scopes. Others start a new conversation.")
+        .hint("Sign in as its owner, or use a key of theirs with their own role and without scopes. Others start a new conversation.")
 }
 
 fn member(metadata: &Json) -> Option<Json> {

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    Actor, Code, Json, RunId, Timestamp, WorkerRequestId, digest,
-    rules::run::RunRefusal,
+    Actor, Code, InputId, Json, RunId, Timestamp, WorkerRequestId, digest,
+    rules::run::{RunRefusal, RunStatus},
     wire::{
+        adapter::AdapterInputAnswer,
         awcp,
         input_request::{CreateInputRequest, GiveInputRequest, GiveInputResponse, InputAnswer, WorkerRequestState},
+        run::Run,
     },
 };
 use attache_store::{
@@ -17,6 +19,7 @@ use attache_store::{
         worker_request::{NewInput, NewWorkerRequest, PermissionFilter, WorkerRequestKind, WorkerRequestRecord},
     },
 };
+use serde::Deserialize;
 
 use crate::{
     Error, Handle, Principal, Result, bus::Topic, check, error::about, identity::Action, render,
@@ -24,6 +27,20 @@ use crate::{
 };
 
 const MAX_PARTS: usize = 512 * 1024;
+
+/// Input that the agent didn't get before its run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UndeliveredInput {
+    pub input_id: InputId,
+    pub text: String,
+}
+
+/// What the row of a run's end says of its input.
+#[derive(Default, Deserialize)]
+struct EndOfWork {
+    #[serde(default)]
+    undelivered_inputs: Vec<InputId>,
+}
 
 impl Handle {
     /// The caller gives input. It answers the named question, else the run's oldest open one, else none. The same key
@@ -73,14 +90,14 @@ impl Handle {
         let mut key = request.idempotency_key.as_deref().map(|key| key_hash(run, key));
         let given_key = request.idempotency_key.clone();
         let parts = parts(request)?;
-        self.admit_guest_bytes(by, parts.get().len() + message.as_ref().map_or(0, |message| message.get().len()))?;
+        self.admit_anonymous_bytes(by, parts.get().len() + message.as_ref().map_or(0, |message| message.get().len()))?;
         if let Some(step) =
             self.answer_to_approve(by, &record, message.as_ref().unwrap_or(&parts), given_key.as_deref()).await?
         {
             let approval = self.approved(by, &step, 0).await?;
             key = Some(key_hash(run, &format!("approval:{approval}")));
         }
-        let concealed = self.conceal(by.tenant, run, parts, message).await?;
+        let concealed = self.conceal(&record, parts, message).await?;
         let (id, kept) = (self.env().input_id(), concealed.kept);
         let new = NewInput { id, run, parts: concealed.parts, message: concealed.message, answers, key };
         let given = match self.store().add_input(self.context(by), new).await {
@@ -186,6 +203,21 @@ impl Handle {
             Ok(asked) => Ok(render::worker_request(asked)),
             Err(error) => Err(self.refusal(by, error).await),
         }
+    }
+
+    /// Unsolicited input that was accepted for a run, but that its agent didn't get before the run ended.
+    pub async fn undelivered_inputs(&self, by: &Principal, run: &Run) -> Result<Vec<UndeliveredInput>> {
+        if !matches!(run.status, RunStatus::Completed | RunStatus::Failed) {
+            return Ok(Vec::new());
+        }
+        let last = self.run_events(by, run.task_run_id, Some((run.last_seq - 1).max(0)), Some(1)).await?.events;
+        let end = last.last().and_then(|event| event.data.parse::<EndOfWork>().ok()).unwrap_or_default();
+        let mut undelivered = Vec::with_capacity(end.undelivered_inputs.len());
+        for id in end.undelivered_inputs {
+            let given = self.store().input(run.task_run_id, id).await.map_err(about("input"))?;
+            undelivered.push(UndeliveredInput { input_id: id, text: AdapterInputAnswer::text(&given.parts) });
+        }
+        Ok(undelivered)
     }
 
     /// The worker waits up to `wait` (at most a minute) for the answer.

@@ -14,7 +14,7 @@ use crate::{
     control::{PageRequest, token::narrowed},
     error::{about, about_list},
     identity::{Action, Permit},
-    nodes::TurnKind,
+    nodes::ClusterLock,
     render,
     tls::Fingerprint,
 };
@@ -112,7 +112,7 @@ impl Handle {
         if by.key() != Some(key) || by.lasting("end its key").is_err() {
             self.check_revocable(&by.may(Action::RevokeKey)?, key).await?;
         }
-        let _turn = self.turn(TurnKind::Revoking).await?;
+        let _lock = self.cluster_lock(ClusterLock::Revoking).await?;
         // While waiting for the lock, the caller's own key may have been revoked.
         self.recheck(by).await?;
         self.keep_an_owner(by, key).await?;

@@ -24,7 +24,7 @@ const MAX_TEXT: usize = 256 * 1024;
 const MAX_RUNS: usize = 5000;
 
 /// The end of a page: its last message, and where to continue reading the conversation's own messages.
-struct Position {
+struct MessageCursor {
     millis: i64,
     message: String,
     own: Option<String>,
@@ -69,7 +69,7 @@ impl Handle {
         page: PageRequest,
     ) -> Result<MessageList> {
         self.check_conversation(&by.may(Action::SeeConversations)?, conversation, "conversation").await?;
-        let (limit, after) = (check::limit(page.limit)?, page.cursor.as_deref().map(Position::read).transpose()?);
+        let (limit, after) = (check::limit(page.limit)?, page.cursor.as_deref().map(MessageCursor::read).transpose()?);
         self.store().conversation(by.tenant, conversation).await.map_err(about("conversation"))?;
         // One more than is shown, to know whether there is another page.
         let own = self.own_messages(by, conversation, after.as_ref(), limit + 1).await?;
@@ -85,7 +85,7 @@ impl Handle {
         let shown = |(id, _): &&(String, Option<String>)| messages.iter().any(|message| message.message_id == *id);
         let own =
             pages.iter().rev().find(shown).map_or_else(|| after.and_then(|after| after.own), |(_, page)| page.clone());
-        let next_cursor = messages.last().filter(|_| more).map(|last| Position::of(last, own).text());
+        let next_cursor = messages.last().filter(|_| more).map(|last| MessageCursor::of(last, own).text());
         Ok(MessageList { messages, next_cursor })
     }
 
@@ -107,7 +107,7 @@ impl Handle {
         &self,
         by: &Principal,
         conversation: ConversationId,
-        after: Option<&Position>,
+        after: Option<&MessageCursor>,
         limit: usize,
     ) -> Result<Vec<OwnMessage>> {
         let mut found: Vec<OwnMessage> = Vec::new();
@@ -143,7 +143,7 @@ impl Handle {
         &self,
         by: &Principal,
         conversation: ConversationId,
-        after: Option<&Position>,
+        after: Option<&MessageCursor>,
         limit: usize,
     ) -> Result<Vec<ConversationMessage>> {
         let (conversation, detail) = (Some(conversation), RunDetail::Excerpt);
@@ -242,9 +242,9 @@ fn unknown_cursor() -> Error {
     Error::invalid("cursor", "was not issued for this list")
 }
 
-// === impl Position ===
+// === impl MessageCursor ===
 
-impl Position {
+impl MessageCursor {
     fn of(message: &ConversationMessage, own: Option<String>) -> Self {
         Self { millis: message.created_at.millis(), message: message.message_id.clone(), own }
     }

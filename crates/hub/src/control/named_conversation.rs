@@ -19,7 +19,7 @@ impl Handle {
             Some(user) => hasher.update(user.uuid().as_bytes()),
             None => hasher.update(by.actor().to_string().as_bytes()),
         };
-        // All strangers are one caller, but what they tell one agent isn't for another.
+        // All anonymous callers count as one, but what they tell one agent isn't for another.
         if let PrincipalKind::Anonymous { agent } = by.who {
             hasher.update(agent.uuid().as_bytes());
         }

@@ -152,7 +152,7 @@ impl Handle {
         let place = DecisionOrigin { via: "notification", from: None };
         let state = match self.decide_offered(by, ticket, place).await {
             Ok(decided) => decided.state,
-            // Somebody was faster, or nobody needs it any more.
+            // Someone else decided first, or the request is no longer needed.
             Err(error) if error.code.http_status() < 500 => self.decidable(by, permission).await?.state,
             Err(error) => return Err(error),
         };
@@ -174,7 +174,7 @@ impl Handle {
         if digest::hex(&asked.subject.0) != ticket.subject {
             return Err(Error::new(Code::VersionChanged, "The request is not the one that the notification showed."));
         }
-        // What nobody could see is not approved with one tap.
+        // What the person couldn't see must not be approved with one tap.
         if ticket.approved && !discloses_all(&asked) {
             return Err(undecidable());
         }

@@ -2,20 +2,21 @@
 //! answer.
 
 use attache_protocol::{
-    Json, RunId, Timestamp, WorkerRequestId,
+    Code, Json, RunId, Timestamp, WorkerRequestId,
     json::Members,
     rules::{
         permission::PermissionState,
         run::{RunStatus, WaitReason},
     },
     wire::{
+        account::Callers,
         awcp,
         questionnaire::Questionnaire,
         run::{PendingQuestion, Run},
     },
 };
 use attache_store::record::{
-    Pagination, RunDetail, RunFilter, RunRecord,
+    AgentRef, Pagination, RunDetail, RunFilter, RunRecord,
     worker_request::{PermissionFilter, PermissionRecord, WorkerRequestKind, WorkerRequestRecord},
 };
 
@@ -56,10 +57,8 @@ impl Handle {
         let pending = self.store().permissions(run.tenant, filter, page).await.map_err(about("permission request"))?;
         if let Some(oldest) = pending.items.last() {
             // A caller without a credential learns only that a person was asked, not what. So does everyone but the owner
-            // if it is a call to a private agent.
-            let is_shown = by.column() != RoleColumn::Anonymous
-                && (!oldest.private_agent
-                    || self.sees_permission(&mut self.caller_access(by).await?, by, oldest).await?);
+            // of a private agent, which may have become private after the run began.
+            let is_shown = by.column() != RoleColumn::Anonymous && !self.is_kept_from(by, oldest).await?;
             let what = if is_shown { step(oldest) } else { oldest.tool.clone() };
             let (kind, id) = (WaitReason::Approval, oldest.id.to_string());
             return Ok(Some(PendingQuestion { kind, id, what, questionnaire: None }));
@@ -74,6 +73,30 @@ impl Handle {
             WorkerRequestKind::Tool { tool, .. } => (tool, None),
         };
         Ok(Some(PendingQuestion { kind, id: ask.id.to_string(), what, questionnaire }))
+    }
+
+    /// Whether the step is for somebody else alone.
+    async fn is_kept_from(&self, by: &Principal, asked: &PermissionRecord) -> Result<bool> {
+        if by.role().is_some() || asked.private_agent {
+            return Ok(!self.sees_permission(&mut self.caller_access(by).await?, by, asked).await?);
+        }
+        let account = self.store().account(by.tenant, AgentRef::Id(asked.agent)).await.map_err(about("agent"))?;
+        let is_own = by.agent() == Some(account.id) || (account.owner.is_some() && by.user == account.owner);
+        Ok(account.callers == Callers::Owner && !is_own)
+    }
+
+    /// Whether whoever started the run may see the step that it asks a person for.
+    pub(crate) async fn creator_sees(&self, run: &RunRecord, asked: &PermissionRecord) -> Result<bool> {
+        match self.creator_of(run).await {
+            Ok(by) => self.sees_permission(&mut self.caller_access(&by).await?, &by, asked).await,
+            // Their credential has ended, or it is an agent's.
+            Err(error) if error.code == Code::Unauthenticated => {
+                let account =
+                    self.store().account(run.tenant, AgentRef::Id(asked.agent)).await.map_err(about("agent"))?;
+                Ok(account.callers == Callers::Everyone && !asked.private_agent)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// The open questions of all runs that the caller may see, newest first. Those of delegations are between the

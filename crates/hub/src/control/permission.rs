@@ -99,7 +99,7 @@ pub struct DecisionOrigin {
 /// Who takes part in deciding a run's requests, and how the run restricts them.
 #[derive(Debug, Default)]
 pub(super) struct ApprovalParties {
-    /// The caller's webhook, if it wants to hear of requests.
+    /// The caller's webhook, if it subscribed to approval requests.
     pub(super) callback: Option<String>,
     /// The only person whose comments reach the agent. `None` if everybody's do.
     pub(super) speaker: Option<UserId>,
@@ -316,7 +316,7 @@ impl Handle {
             if request.this_channel_only && asked.channel.is_none() {
                 return Err(Error::invalid("this_channel_only", "requires a request that came over a channel"));
             }
-            // Rejected rather than narrowed: the person must know how far the decision reaches.
+            // Rejected rather than narrowed: the person must know what the decision applies to.
             if let Some(reason) = asked.once().filter(|_| request.scope != DecisionScope::Once)
                 && widest(request.approved, Some(reason)) == DecisionScope::Once
             {

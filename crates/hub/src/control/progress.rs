@@ -68,7 +68,7 @@ impl Handle {
         let code = FailureCode::QuotaExceeded;
         let error = format!("The run and its child runs used {used}.");
         let result = Json::of(&BTreeMap::from([("error", error.as_str()), ("code", code.as_str())]));
-        let ended = self.store().finish(worker, run, RunResult::Failed { code, result }, None, self.now()).await;
+        let ended = self.store().finish(worker, run, RunResult::Failed { code, result }, None, None, self.now()).await;
         match ended {
             Ok(status) => Ok(Some(status)),
             Err(error) => Err(self.refusal(by, error).await),

@@ -1,7 +1,7 @@
 //! Whether the caller of a queued run may still call its agent when a worker claims it: until then, the agent can become
 //! private, and the caller can be removed or lose their role. What can't be determined is not allowed.
 
-use attache_protocol::{Actor, Code, KeyId, RunId, wire::account::Callers};
+use attache_protocol::{Actor, Code, KeyId, RunId, TenantId, UserId, wire::account::Callers};
 use attache_store::{
     Error as StoreError, Result as StoreResult,
     record::{
@@ -12,7 +12,7 @@ use attache_store::{
 
 use crate::{
     Error, Handle, Principal,
-    identity::{AccessVerdict, Action, CredentialLookup, RoleColumn, verdict},
+    identity::{AccessVerdict, Action, CredentialLookup, PersonalCredential, RoleColumn, verdict},
 };
 
 const REMOVED: &str = "the person who started it was removed";
@@ -21,9 +21,34 @@ const KEY_ENDED: &str = "the key that started it belongs to no person and has en
 const PRIVATE: &str = "the agent has become private";
 const CREDENTIAL_NEEDED: &str = "the agent no longer serves callers without a credential";
 
+const NOT_READ: &str = "the person who started it may no longer see runs";
+
 // === impl Handle ===
 
 impl Handle {
+    /// Why nobody is told any more about this run at an address that its caller gave. `None` if they may still see it. A
+    /// credential that has ended takes nothing back from its person.
+    pub(crate) async fn lost_sight(&self, run: &RunRecord) -> StoreResult<Option<&'static str>> {
+        match (run.user, &run.caller) {
+            (Some(user), _) => self.lost_sight_of(run.tenant, user).await,
+            (None, Actor::Key(_)) => Ok(known(self.creator_of(run).await)?.is_none().then_some(KEY_ENDED)),
+            // An agent without an owner, or what it passed on.
+            (None, _) => Ok(None),
+        }
+    }
+
+    /// The same for an address that belongs to a person's agent.
+    pub(crate) async fn lost_sight_of(&self, tenant: TenantId, user: UserId) -> StoreResult<Option<&'static str>> {
+        match self.store().user(tenant, UserRef::Id(user)).await {
+            Ok(UserRecord { removed_at: None, role, .. }) => {
+                let is_shown = verdict(RoleColumn::Role(role), Action::SeeRuns) != AccessVerdict::No;
+                Ok((!is_shown).then_some(NOT_READ))
+            }
+            Ok(_) | Err(StoreError::NotFound) => Ok(Some(REMOVED)),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Why the run's caller may no longer put its agent to work. `None` if they may. A credential that has merely ended
     /// takes nothing back from its person.
     pub(super) async fn lost_right(&self, run: &RunRecord) -> StoreResult<Option<&'static str>> {
@@ -89,14 +114,16 @@ impl Handle {
         account: &AccountRecord,
         person: Option<UserRecord>,
     ) -> StoreResult<bool> {
-        let whole = person.filter(|person| account.owner == Some(person.id)).map(|person| person.role);
         if let Some(by) = by {
-            return Ok(by.is_owner(account.owner) && by.scopes.is_none() && by.role() >= whole);
+            return Ok(by.is_owner(account.owner) && by.has_rights_of(account.owner));
         }
-        let Some(whole) = whole.filter(|_| run.spec.in_person) else { return Ok(false) };
+        let owner = person.filter(|person| run.spec.in_person && account.owner == Some(person.id));
+        let Some(owner) = owner else { return Ok(false) };
         Ok(match known(self.credential(CredentialLookup::Key(key)).await)? {
             Some(StoredCredential::Key { role, scopes, agent, .. }) => {
-                agent.is_none() && scopes.is_none() && role >= whole
+                let person = Some(owner.role);
+                let left = PersonalCredential { role, scopes: scopes.as_deref(), is_issued: false, person };
+                agent.is_none() && left.is_whole()
             }
             Some(StoredCredential::Runtime { .. }) => false,
             // Only what somebody does with a credential of their own that has no limits is done in person.

@@ -26,7 +26,7 @@ const PART_CANCELLED: &str = "its parent run was cancelled";
 
 /// The filters the store does not support itself.
 #[derive(Debug)]
-struct RunMatcher {
+struct RunPostFilter {
     waiting: bool,
     caller: Option<Actor>,
 }
@@ -76,7 +76,7 @@ impl Handle {
         let text = query.text.map(|text| text.to_lowercase());
         let cost = query.min_cost_usd.as_deref();
         let min_micro_usd = cost.map(|cost| micro_usd(cost).ok_or_else(|| not_a_cost(cost))).transpose()?;
-        let sieve = RunMatcher { waiting: query.waiting, caller };
+        let post_filter = RunPostFilter { waiting: query.waiting, caller };
         let filter = RunFilter {
             status,
             agent,
@@ -99,7 +99,7 @@ impl Handle {
             let listed = self.store().runs(by.tenant, filter.clone(), asked).await.map_err(failed)?;
             let mut seen = Vec::with_capacity(listed.items.len());
             for run in &listed.items {
-                seen.push(sieve.keeps(run) && reach.run(&permit, run).await?);
+                seen.push(post_filter.keeps(run) && reach.run(&permit, run).await?);
             }
             visible.take(listed, &seen);
         }
@@ -268,9 +268,9 @@ fn not_a_cost(text: &str) -> Error {
     Error::invalid("min_cost_usd", &format!("must be a number of dollars, such as 0.50, not {text:?}"))
 }
 
-// === impl RunMatcher ===
+// === impl RunPostFilter ===
 
-impl RunMatcher {
+impl RunPostFilter {
     fn keeps(&self, run: &RunRecord) -> bool {
         let waits = !self.waiting || run.state.waiting().is_some();
         let asked = self.caller.as_ref().is_none_or(|caller| run.caller == *caller);

@@ -39,7 +39,7 @@ const MAX_PARTS: usize = 10_000;
 
 /// How to count a live child run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Live {
+enum LiveRunCost {
     /// The usage it has reported so far.
     Reported,
     /// Its complete budget.
@@ -169,7 +169,7 @@ impl Handle {
             let above = usize::from(!holds(by, &chain[0]));
             refuse_circles(&chain[above..], &target)?;
             if by.column() == RoleColumn::Run {
-                refuse_strangers(chain)?;
+                refuse_anonymous(chain)?;
             }
             refuse_others(chain, &target)?;
             if let Some(run) = chain.get(above) {
@@ -195,7 +195,7 @@ impl Handle {
         let mut part = wanted;
         for run in origin.chains.iter().filter_map(|chain| chain.first()) {
             if run.spec.budget != QuotaBudget::default() {
-                let below = self.used_below(by, run.id, Live::Reserved).await?;
+                let below = self.used_below(by, run.id, LiveRunCost::Reserved).await?;
                 part = part_of(part, run, ReportedUsage::spend(run.usage.as_ref()).plus(below))?;
             }
         }
@@ -218,7 +218,7 @@ impl Handle {
         if record.spec.budget == QuotaBudget::default() {
             return Ok(None);
         }
-        let below = self.used_below(by, record.id, Live::Reported).await?;
+        let below = self.used_below(by, record.id, LiveRunCost::Reported).await?;
         if below == Spend::default() {
             return Ok(None);
         }
@@ -232,14 +232,14 @@ impl Handle {
     }
 
     /// The usage of a run's other child runs.
-    async fn used_below(&self, by: &Principal, run: RunId, live: Live) -> Result<Spend> {
+    async fn used_below(&self, by: &Principal, run: RunId, live: LiveRunCost) -> Result<Spend> {
         let (mut used, mut above, mut looked_at) = (Spend::default(), vec![run], 0);
         while let Some(parent) = above.pop() {
             let filter = RunFilter { parent: Some(parent), ..RunFilter::default() };
             let mut parts = check::all_pages(WHAT, |page| self.store().runs(by.tenant, filter.clone(), page));
             while let Some(part) = parts.next().await? {
                 let reported = ReportedUsage::spend(part.usage.as_ref());
-                if part.state.status().is_terminal() || live == Live::Reported {
+                if part.state.status().is_terminal() || live == LiveRunCost::Reported {
                     used = used.plus(reported);
                     above.push(part.id);
                 } else {
@@ -403,7 +403,7 @@ fn part_of(wanted: QuotaBudget, run: &RunRecord, used: Spend) -> Result<QuotaBud
 }
 
 /// An anonymous caller may reach only the agent that allows anonymous callers, not the agents it could call.
-fn refuse_strangers(chain: &[RunRecord]) -> Result<()> {
+fn refuse_anonymous(chain: &[RunRecord]) -> Result<()> {
     if chain.iter().all(|run| run.caller != Actor::Anonymous) {
         return Ok(());
     }

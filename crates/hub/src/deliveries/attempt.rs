@@ -17,7 +17,10 @@ use attache_store::record::{
 use axum::http::{HeaderValue, header};
 
 use super::{
-    PushNotification, SecretSubject, body, circuit_breaker::CircuitBreakers, push_renderer, retry, shared_circuits,
+    PushNotification, SecretSubject,
+    body::{self, HiddenDetail},
+    circuit_breaker::CircuitBreakers,
+    push_renderer, retry, shared_circuits,
 };
 use crate::{
     Error, Handle,
@@ -28,9 +31,9 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TargetHealth {
     /// It responds, though perhaps not with success.
-    Well,
+    Healthy,
     /// It can't be reached, is overloaded, or fails.
-    Ill,
+    Failing,
     /// Nothing was learned.
     Unknown,
 }
@@ -50,6 +53,8 @@ impl From<NotificationRequest> for OutgoingDelivery {
     }
 }
 
+/// Why a delivery is given up whose recipient lost the right to it.
+const NO_READER: &str = "The person whose address this is was removed, or may no longer see the run.";
 const GONE: u16 = 410;
 const TOO_MANY: u16 = 429;
 /// How often to try recording the outcome in the store.
@@ -75,16 +80,16 @@ pub(super) async fn make(hub: &Handle, delivery: DeliveryRecord, circuits: &Mute
     }
     // Update the circuit before the store, so that anyone who sees the failure can rely on the pause.
     match (health, hub.node()) {
-        (TargetHealth::Well, None) => circuits().succeeded(&target),
-        (TargetHealth::Ill, None) => circuits().failed(&target, attempt.at),
-        (TargetHealth::Well, Some(_)) => {
-            let is_ill = circuits().is_ill(&target);
-            if is_ill {
+        (TargetHealth::Healthy, None) => circuits().succeeded(&target),
+        (TargetHealth::Failing, None) => circuits().failed(&target, attempt.at),
+        (TargetHealth::Healthy, Some(_)) => {
+            let is_failing = circuits().is_failing(&target);
+            if is_failing {
                 shared_circuits::succeeded(hub, &target).await;
             }
             circuits().unknown(&target);
         }
-        (TargetHealth::Ill, Some(_)) => {
+        (TargetHealth::Failing, Some(_)) => {
             shared_circuits::failed(hub, &delivery, &target, attempt.at).await;
             circuits().unknown(&target);
         }
@@ -102,7 +107,9 @@ pub(super) async fn make(hub: &Handle, delivery: DeliveryRecord, circuits: &Mute
 /// What it reports may be gone. A third-party notification that can't be rendered counts as an attempt, so that it ends
 /// at some point. Our own can be rendered as soon as the store responds.
 async fn unwritten(hub: &Handle, delivery: &DeliveryRecord, error: &Error) {
-    let (why, next) = if error.code == Code::NotFound {
+    let (why, next) = if error.code == Code::Forbidden {
+        (&*error.message, AttemptDecision::GiveUp)
+    } else if error.code == Code::NotFound {
         ("The run or request it reports no longer exists.", AttemptDecision::GiveUp)
     } else if delivery.config.is_some() || delivery.target.is_some() {
         (
@@ -123,20 +130,48 @@ async fn write(hub: &Handle, delivery: &DeliveryRecord) -> Result<OutgoingDelive
         _ if delivery.target.is_some() => {
             return notifications::render(hub, delivery).await.map(OutgoingDelivery::from);
         }
-        (Some(config), Some(seq)) => push_renderer::update(hub, delivery, config, seq).await?,
-        _ => render(hub, delivery).await.map_err(|error| Error::from_store("delivery", error))?,
+        (Some(config), Some(seq)) => {
+            check_reader(hub, delivery).await?;
+            push_renderer::update(hub, delivery, config, seq).await?
+        }
+        _ => {
+            check_reader(hub, delivery).await?;
+            render(hub, delivery).await?
+        }
     };
     Ok(OutgoingDelivery { url: url(), service: None, push })
 }
 
-async fn render(hub: &Handle, delivery: &DeliveryRecord) -> attache_store::Result<PushNotification> {
-    let run = hub.store().run(delivery.tenant, delivery.run).await?;
+/// Whoever gave the address must still be somebody who may see the run. `Forbidden` says why not.
+async fn check_reader(hub: &Handle, delivery: &DeliveryRecord) -> Result<(), Error> {
+    let about = |error| Error::from_store("delivery", error);
+    let run = hub.store().run(delivery.tenant, delivery.run).await.map_err(about)?;
+    let lost = if delivery.config.is_some() || delivery.is_callback_of(&run) {
+        hub.lost_sight(&run).await
+    } else {
+        let account = hub.store().account(delivery.tenant, AgentRef::Id(run.agent)).await.map_err(about)?;
+        match account.owner {
+            Some(owner) => hub.lost_sight_of(delivery.tenant, owner).await,
+            None => Ok(None),
+        }
+    };
+    match lost.map_err(about)? {
+        Some(_) => Err(Error::forbidden(NO_READER)),
+        None => Ok(()),
+    }
+}
+
+async fn render(hub: &Handle, delivery: &DeliveryRecord) -> Result<PushNotification, Error> {
+    let about = |error| Error::from_store("delivery", error);
+    let run = hub.store().run(delivery.tenant, delivery.run).await.map_err(about)?;
     let (owner, body) = match delivery.permission {
         None => (None, body::run_ended(hub, &crate::render::run(run.clone()))),
         Some(permission) => {
-            let account = hub.store().account(delivery.tenant, AgentRef::Id(run.agent)).await?;
-            let permission = hub.store().permission(delivery.tenant, permission).await?;
-            (account.owner, body::permission_requested(hub, permission))
+            let account = hub.store().account(delivery.tenant, AgentRef::Id(run.agent)).await.map_err(about)?;
+            let permission = hub.store().permission(delivery.tenant, permission).await.map_err(about)?;
+            let is_hidden = delivery.is_callback_of(&run) && !hub.creator_sees(&run, &permission).await?;
+            let hidden = if is_hidden { HiddenDetail::Step } else { HiddenDetail::of(&permission) };
+            (account.owner, body::permission_requested(hub, permission, hidden))
         }
     };
     let secret = hub.signers().secret(delivery.tenant, &SecretSubject::of_delivery(delivery, &run, owner));
@@ -168,7 +203,7 @@ async fn send(hub: &Handle, letter: OutgoingDelivery) -> Result<EgressReply, Egr
     let guard = &hub.options().egress;
     let target = guard.check(letter.url.expose())?;
     let PushNotification { headers, bodies } = letter.push;
-    let (first, rest) = bodies.split_first().expect("a letter says something");
+    let (first, rest) = bodies.split_first().expect("a delivery has a body");
     let mut reply = guard.post(&target, headers.clone(), first.clone().into()).await?;
     for body in rest {
         if !(200..=299).contains(&reply.status) {
@@ -199,10 +234,10 @@ fn judge(
     let (status, error, next, health) = match sent {
         Ok(reply) if service.is_some_and(|service| notifications::has_ended(service, reply.status)) => {
             let why = "The browser no longer accepts notifications.".to_owned();
-            (Some(reply.status), Some(why), AttemptDecision::GiveUp, TargetHealth::Well)
+            (Some(reply.status), Some(why), AttemptDecision::GiveUp, TargetHealth::Healthy)
         }
         Ok(reply) if let Some(why) = inner_refusal(service, &reply) => {
-            (Some(reply.status), Some(why), retry(None), TargetHealth::Well)
+            (Some(reply.status), Some(why), retry(None), TargetHealth::Healthy)
         }
         Ok(reply) => {
             let retry_after = reply.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
@@ -215,7 +250,7 @@ fn judge(
         Err(failure @ (EgressFailure::Refused(_) | EgressFailure::NoTls { .. })) => {
             (None, Some(failure.to_string()), retry(None), TargetHealth::Unknown)
         }
-        Err(failure) => (None, Some(failure.to_string()), retry(None), TargetHealth::Ill),
+        Err(failure) => (None, Some(failure.to_string()), retry(None), TargetHealth::Failing),
     };
     (DeliveryAttempt { at: hub.now(), status, error }, next, health)
 }
@@ -230,16 +265,20 @@ fn answered(
     retry: impl FnOnce() -> AttemptDecision,
 ) -> (Option<u16>, Option<String>, AttemptDecision, TargetHealth) {
     let (why, next, health) = match status {
-        200..=299 => return (Some(status), None, AttemptDecision::Delivered, TargetHealth::Well),
-        GONE => {
-            ("The target returned 410: it no longer wants this delivery.", AttemptDecision::GiveUp, TargetHealth::Well)
-        }
-        TOO_MANY => ("The target returned 429 (too many requests).", retry(), TargetHealth::Ill),
-        300..=399 => {
-            ("The target returned a redirect, which is not followed. Use the final URL.", retry(), TargetHealth::Well)
-        }
-        500..=599 => ("The target returned a server error.", retry(), TargetHealth::Ill),
-        _ => ("The target did not return success (2xx).", retry(), TargetHealth::Well),
+        200..=299 => return (Some(status), None, AttemptDecision::Delivered, TargetHealth::Healthy),
+        GONE => (
+            "The target returned 410: it no longer wants this delivery.",
+            AttemptDecision::GiveUp,
+            TargetHealth::Healthy,
+        ),
+        TOO_MANY => ("The target returned 429 (too many requests).", retry(), TargetHealth::Failing),
+        300..=399 => (
+            "The target returned a redirect, which is not followed. Use the final URL.",
+            retry(),
+            TargetHealth::Healthy,
+        ),
+        500..=599 => ("The target returned a server error.", retry(), TargetHealth::Failing),
+        _ => ("The target did not return success (2xx).", retry(), TargetHealth::Healthy),
     };
     (Some(status), Some(why.to_owned()), next, health)
 }

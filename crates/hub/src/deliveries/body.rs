@@ -28,9 +28,24 @@ pub(super) fn run_ended(hub: &Handle, run: &Run) -> Vec<u8> {
     })
 }
 
-pub(super) fn permission_requested(hub: &Handle, permission: PermissionRecord) -> Vec<u8> {
-    // Whoever gets the webhook isn't necessarily the private agent's owner.
-    let private = permission.private_agent;
+/// What a webhook about a permission request leaves out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HiddenDetail {
+    Nothing,
+    /// What is asked of a private agent: whoever gets the webhook isn't necessarily its owner.
+    Input,
+    /// Everything of the step but its tool: the request isn't visible to whoever started the run.
+    Step,
+}
+
+impl HiddenDetail {
+    pub(super) fn of(permission: &PermissionRecord) -> Self {
+        if permission.private_agent { Self::Input } else { Self::Nothing }
+    }
+}
+
+pub(super) fn permission_requested(hub: &Handle, permission: PermissionRecord, hidden: HiddenDetail) -> Vec<u8> {
+    let (private, is_shown) = (hidden != HiddenDetail::Nothing, hidden != HiddenDetail::Step);
     let asked = render::permission(permission);
     write(&PermissionRequestedNotice {
         event: DeliveryKind::PermissionRequested,
@@ -41,12 +56,12 @@ pub(super) fn permission_requested(hub: &Handle, permission: PermissionRecord) -
         tool: asked.tool,
         input: (!private).then_some(asked.input),
         private,
-        cwd: asked.cwd,
-        paths: asked.paths,
-        reason: asked.reason,
+        cwd: asked.cwd.filter(|_| is_shown),
+        paths: if is_shown { asked.paths } else { Vec::new() },
+        reason: asked.reason.filter(|_| is_shown),
         risk: asked.risk,
-        diff: asked.diff,
-        undisclosed: asked.undisclosed,
+        diff: asked.diff.filter(|_| is_shown),
+        undisclosed: if is_shown { asked.undisclosed } else { Vec::new() },
         expires_at: asked.expires_at,
     })
 }

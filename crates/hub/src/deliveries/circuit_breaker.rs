@@ -15,8 +15,8 @@ pub struct CircuitPolicy {
 /// Only targets whose last call failed.
 #[derive(Debug)]
 pub(super) struct CircuitBreakers {
-    patience: CircuitPolicy,
-    ill: HashMap<String, CircuitBreaker>,
+    circuit_policy: CircuitPolicy,
+    failing: HashMap<String, CircuitBreaker>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +42,8 @@ impl Default for CircuitPolicy {
 // === impl CircuitBreakers ===
 
 impl CircuitBreakers {
-    pub(super) fn new(patience: CircuitPolicy) -> Self {
-        Self { patience, ill: HashMap::new() }
+    pub(super) fn new(circuit_policy: CircuitPolicy) -> Self {
+        Self { circuit_policy, failing: HashMap::new() }
     }
 
     /// Whether the target may be called now. An admitted call must be followed by its outcome.
@@ -51,8 +51,8 @@ impl CircuitBreakers {
         if self.is_paused(target, now) {
             return false;
         }
-        let Some(circuit) = self.ill.get_mut(target) else { return true };
-        if circuit.failures < self.patience.failures {
+        let Some(circuit) = self.failing.get_mut(target) else { return true };
+        if circuit.failures < self.circuit_policy.failures {
             return true;
         }
         !std::mem::replace(&mut circuit.is_probed, true)
@@ -60,51 +60,51 @@ impl CircuitBreakers {
 
     /// Whether the target failed so recently that it isn't even probed.
     pub(super) fn is_paused(&self, target: &str, now: Timestamp) -> bool {
-        self.ill.get(target).is_some_and(|circuit| {
-            circuit.failures >= self.patience.failures && now < circuit.failed_at.plus(self.patience.pause)
+        self.failing.get(target).is_some_and(|circuit| {
+            circuit.failures >= self.circuit_policy.failures && now < circuit.failed_at.plus(self.circuit_policy.pause)
         })
     }
 
     pub(super) fn succeeded(&mut self, target: &str) {
-        self.ill.remove(target);
+        self.failing.remove(target);
     }
 
     pub(super) fn failed(&mut self, target: &str, at: Timestamp) {
-        if !self.ill.contains_key(target) && self.ill.len() >= MAX_CIRCUITS {
-            let oldest = self.ill.iter().min_by_key(|(_, circuit)| circuit.failed_at).map(|(name, _)| name.clone());
+        if !self.failing.contains_key(target) && self.failing.len() >= MAX_CIRCUITS {
+            let oldest = self.failing.iter().min_by_key(|(_, circuit)| circuit.failed_at).map(|(name, _)| name.clone());
             if let Some(oldest) = oldest {
-                self.ill.remove(&oldest);
+                self.failing.remove(&oldest);
             }
         }
-        let failures = self.ill.get(target).map_or(0, |circuit| circuit.failures);
+        let failures = self.failing.get(target).map_or(0, |circuit| circuit.failures);
         let circuit = CircuitBreaker { failures: failures.saturating_add(1), failed_at: at, is_probed: false };
-        self.ill.insert(target.to_owned(), circuit);
+        self.failing.insert(target.to_owned(), circuit);
     }
 
     /// Whether the call that was just admitted is a probe.
     pub(super) fn is_probed(&self, target: &str) -> bool {
-        self.ill.get(target).is_some_and(|circuit| circuit.is_probed)
+        self.failing.get(target).is_some_and(|circuit| circuit.is_probed)
     }
 
-    pub(super) fn is_ill(&self, target: &str) -> bool {
-        self.ill.contains_key(target)
+    pub(super) fn is_failing(&self, target: &str) -> bool {
+        self.failing.contains_key(target)
     }
 
     /// The failures in a row that all nodes have seen, each with its target, take the place of what this one remembers.
     pub(super) fn learn(&mut self, failures: impl Iterator<Item = (String, Timestamp)>) {
-        let mut ill: HashMap<String, CircuitBreaker> = HashMap::new();
+        let mut failing: HashMap<String, CircuitBreaker> = HashMap::new();
         for (target, at) in failures {
             let is_probed = self.is_probed(&target);
-            let circuit = ill.entry(target).or_insert(CircuitBreaker { failures: 0, failed_at: at, is_probed });
+            let circuit = failing.entry(target).or_insert(CircuitBreaker { failures: 0, failed_at: at, is_probed });
             circuit.failures += 1;
             circuit.failed_at = circuit.failed_at.max(at);
         }
-        self.ill = ill;
+        self.failing = failing;
     }
 
     /// Nothing was learned about the target.
     pub(super) fn unknown(&mut self, target: &str) {
-        if let Some(circuit) = self.ill.get_mut(target) {
+        if let Some(circuit) = self.failing.get_mut(target) {
             circuit.is_probed = false;
         }
     }
@@ -135,7 +135,7 @@ mod tests {
         assert!(circuits.admit("a", at(123)), "the probe was inconclusive, so there is another");
         circuits.succeeded("a");
         assert!(circuits.admit("a", at(123)) && circuits.admit("a", at(123)));
-        assert_eq!(circuits.ill.len(), 0);
+        assert_eq!(circuits.failing.len(), 0);
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
         circuits.unknown("a");
         assert!(!circuits.admit("a", at(122)) && circuits.admit("a", at(123)));
         circuits.learn([].into_iter());
-        assert!(!circuits.is_ill("a") && circuits.admit("a", at(63)), "a call at another node succeeded");
+        assert!(!circuits.is_failing("a") && circuits.admit("a", at(63)), "a call at another node succeeded");
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
         for number in 0..=i64::try_from(MAX_CIRCUITS).unwrap() {
             circuits.failed(&number.to_string(), at(number));
         }
-        assert_eq!(circuits.ill.len(), MAX_CIRCUITS);
+        assert_eq!(circuits.failing.len(), MAX_CIRCUITS);
         assert!(circuits.admit("0", at(0)) && !circuits.admit("1", at(1)));
     }
 }

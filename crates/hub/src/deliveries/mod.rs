@@ -3,7 +3,7 @@
 //! A delivery is stored before it is sent, so it survives the hub. It is retried until it is acknowledged or out of
 //! attempts, never twice at the same time, and never after a recorded acknowledgement. A target that keeps failing is
 //! paused, and neither a target nor all targets of a host may use more than their share of the slots. Some slots are for
-//! requests for approval alone: somebody waits for those.
+//! approval requests alone, because a person is waiting for those.
 //!
 //! Several nodes count the failures of a target together, and one of them probes it.
 
@@ -51,12 +51,12 @@ pub struct Options {
     pub slots_per_target: usize,
     /// All targets of a host together.
     pub slots_per_host: usize,
-    pub patience: CircuitPolicy,
+    pub circuit_policy: CircuitPolicy,
     /// How often to look without a hint. Retries that become due give none.
     pub look_every: Duration,
     /// How long deliveries in progress may take when the hub stops. Interrupted ones are sent again after the next
     /// start.
-    pub last_words: Duration,
+    pub drain_timeout: Duration,
 }
 
 /// Deliveries that a person wants sent now, whatever the state of their target, and since when. Another node may send
@@ -136,9 +136,9 @@ impl Default for Options {
             slots: 32,
             slots_per_target: 4,
             slots_per_host: 8,
-            patience: CircuitPolicy::default(),
+            circuit_policy: CircuitPolicy::default(),
             look_every: Duration::from_secs(1),
-            last_words: Duration::from_secs(3),
+            drain_timeout: Duration::from_secs(3),
         }
     }
 }
@@ -161,7 +161,7 @@ impl UrgentDeliveries {
 
 impl DeliverySender {
     fn new(hub: Handle) -> Self {
-        let circuits = Arc::new(Mutex::new(CircuitBreakers::new(hub.options().outbox.patience)));
+        let circuits = Arc::new(Mutex::new(CircuitBreakers::new(hub.options().outbox.circuit_policy)));
         Self { hub, under_way: JoinSet::new(), busy: HashSet::new(), shares: HashMap::new(), circuits, reach: 0 }
     }
 
@@ -258,10 +258,13 @@ impl DeliverySender {
     }
 
     async fn finish(mut self) {
-        let last_words = self.hub.options().outbox.last_words;
+        let drain_timeout = self.hub.options().outbox.drain_timeout;
         let all = async { while self.under_way.join_next().await.is_some() {} };
-        if timeout(last_words, all).await.is_err() {
-            tracing::info!(deliveries = self.under_way.len(), "interrupted; they are sent again after the next start");
+        if timeout(drain_timeout, all).await.is_err() {
+            tracing::info!(
+                deliveries = self.under_way.len(),
+                "interrupted deliveries will be sent again after the next start"
+            );
         }
     }
 }

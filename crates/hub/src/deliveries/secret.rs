@@ -54,8 +54,7 @@ impl SecretSubject {
 
     /// A permission request goes to the run's own callback or, if that doesn't subscribe to it, to the agent's webhook.
     pub(super) fn of_delivery(delivery: &DeliveryRecord, run: &RunRecord, owner: Option<UserId>) -> Self {
-        let is_callback = run.spec.callback.as_ref().is_some_and(|callback| callback.url == delivery.url);
-        if delivery.permission.is_none() || is_callback { Self::of_run(run) } else { Self::of_agent(owner) }
+        if delivery.is_callback_of(run) { Self::of_run(run) } else { Self::of_agent(owner) }
     }
 
     fn actor(actor: &Actor) -> Self {

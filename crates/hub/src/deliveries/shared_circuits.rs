@@ -48,7 +48,7 @@ fn failed_at(failure: &SharedValue) -> Option<Timestamp> {
 }
 
 pub(super) async fn failed(hub: &Handle, delivery: &DeliveryRecord, target: &str, at: Timestamp) {
-    let policy = hub.options().outbox.patience;
+    let policy = hub.options().outbox.circuit_policy;
     let failure = SharedValue {
         kind: SharedValueKind::CircuitBreaker,
         name: format!("{target} {} {}", delivery.id, delivery.attempts + 1),
@@ -70,7 +70,7 @@ pub(super) async fn succeeded(hub: &Handle, target: &str) {
     }
 }
 
-/// The probe is leased, so that a node that dies meanwhile holds up nobody. Another node may have probed the target since
+/// The probe is leased, so that a node that dies meanwhile doesn't block the others. Another node may have probed the target since
 /// this one decided to, so it looks again once it has the lease.
 pub(super) async fn begin_probe(hub: &Handle, circuits: &Mutex<CircuitBreakers>, target: &str) -> Probe {
     let Some(node) = hub.node() else { return Probe::None };

@@ -20,7 +20,7 @@ use crate::{
     Error, Handle, Result,
     error::about,
     identity::{
-        CredentialLookup, PresentedCredential, Principal, PrincipalKind,
+        CredentialLookup, PersonalCredential, PresentedCredential, Principal, PrincipalKind,
         token::{self, RunTokenClaims},
     },
     tls::Fingerprint,
@@ -97,6 +97,7 @@ impl Handle {
             who,
             user: None,
             owner_role: None,
+            user_role: None,
             scopes: None,
             ends_at: None,
             is_issued: false,
@@ -120,6 +121,7 @@ impl Handle {
                     tenant,
                     user: Some(user),
                     role,
+                    user_role,
                     revoked: false,
                     kind: KeyKind::Session,
                     opener: None,
@@ -131,6 +133,7 @@ impl Handle {
                 who: PrincipalKind::Key { key, role },
                 user: Some(user),
                 owner_role: None,
+                user_role,
                 scopes: None,
                 ends_at: None,
                 is_issued: false,
@@ -195,7 +198,17 @@ impl Handle {
                 self.check_token(proof, (runtime, agent), token).await?;
                 let (who, proof) = (PrincipalKind::Runtime { runtime, agent, kind }, proof.clone());
                 let owner_role = role.filter(|_| kind == RuntimeKind::AgentKey);
-                Ok(Principal { tenant, who, user, owner_role, scopes: None, ends_at: None, is_issued: false, proof })
+                Ok(Principal {
+                    tenant,
+                    who,
+                    user,
+                    owner_role,
+                    user_role: None,
+                    scopes: None,
+                    ends_at: None,
+                    is_issued: false,
+                    proof,
+                })
             }
             StoredCredential::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, state, .. } => {
                 Err(Error::runtime_ended(state))
@@ -205,7 +218,7 @@ impl Handle {
             StoredCredential::Key { expires_at: Some(at), .. } if at <= self.now() => {
                 Err(Error::unauthenticated("This key has expired."))
             }
-            StoredCredential::Key { tenant, key, user, role, scopes, expires_at, agent, opener, .. } => {
+            StoredCredential::Key { tenant, key, user, role, user_role, scopes, expires_at, agent, opener, .. } => {
                 let ((role, scopes), is_issued) = self.limit_by_openers(user, (role, scopes), opener).await?;
                 let (role, scopes) = match proof {
                     PresentedCredential::Secret(_)
@@ -218,8 +231,17 @@ impl Handle {
                     }
                 };
                 let who = agent.map_or(PrincipalKind::Key { key, role }, |agent| PrincipalKind::Outside { key, agent });
-                let (owner_role, proof) = (agent.and(user).map(|_| role), proof.clone());
-                let mut by = Principal { tenant, who, user, owner_role, scopes, ends_at: expires_at, is_issued, proof };
+                let mut by = Principal {
+                    tenant,
+                    who,
+                    user,
+                    owner_role: agent.and(user).map(|_| role),
+                    user_role: user_role.filter(|_| agent.is_none()),
+                    scopes,
+                    ends_at: expires_at,
+                    is_issued,
+                    proof: proof.clone(),
+                };
                 by.ends_at = by.ends_at.into_iter().chain(by.token_ends_at()).min();
                 Ok(by)
             }
@@ -228,7 +250,7 @@ impl Handle {
 
     /// Whether a key or session is the person's own, with all of their rights.
     pub(crate) async fn is_own_key(&self, key: KeyId, person: UserId) -> Result<bool> {
-        let StoredCredential::Key { tenant, user, role, scopes, revoked, agent, opener, .. } =
+        let StoredCredential::Key { user, role, user_role, scopes, revoked, agent, opener, .. } =
             self.credential(CredentialLookup::Key(key)).await?
         else {
             return Ok(false);
@@ -237,8 +259,7 @@ impl Handle {
             return Ok(false);
         }
         let ((role, scopes), is_issued) = self.limit_by_openers(user, (role, scopes), opener).await?;
-        let whole = self.store().user(tenant, UserRef::Id(person)).await.map_err(about("user"))?.role;
-        Ok(!is_issued && scopes.is_none() && role >= whole)
+        Ok(PersonalCredential { role, scopes: scopes.as_deref(), is_issued, person: user_role }.is_whole())
     }
 
     /// Whether everyone else who had a part in issuing this credential has a higher role than this.
@@ -301,6 +322,7 @@ impl Handle {
             who,
             user: account.owner,
             owner_role: None,
+            user_role: None,
             scopes: None,
             ends_at: None,
             is_issued: false,
@@ -329,7 +351,17 @@ impl Handle {
             PresentedCredential::Run { tenant, run, epoch, expires_at },
         );
         let ends_at = Some(expires_at);
-        Ok(Principal { tenant, who, user: account.owner, owner_role, scopes: None, ends_at, is_issued: false, proof })
+        Ok(Principal {
+            tenant,
+            who,
+            user: account.owner,
+            owner_role,
+            user_role: None,
+            scopes: None,
+            ends_at,
+            is_issued: false,
+            proof,
+        })
     }
 
     /// A credential that never expires (a password, an agent's key, a device's token, a code for either) can't be

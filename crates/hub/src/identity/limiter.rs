@@ -78,7 +78,7 @@ impl<K: Eq + Hash + Clone> RateLimiter<K> {
         Self { nodes: nodes.clone(), ..self }
     }
 
-    /// What this node allows. At least one attempt, unless nobody may make any.
+    /// What this node allows: at least one attempt, unless the limit is zero.
     fn share(&self) -> u32 {
         self.per_minute.div_ceil(self.nodes.get().get())
     }

@@ -23,8 +23,8 @@ const MAX: usize = 1024;
 /// Hashes and verifies passwords.
 #[derive(Debug)]
 pub(crate) struct Passwords {
-    turns: Semaphore,
-    seats: Semaphore,
+    running: Semaphore,
+    admitted: Semaphore,
 }
 
 /// Checks the length. The error never contains the password.
@@ -40,7 +40,7 @@ pub(crate) fn check_new(field: &str, password: &Secret<String>) -> Result<()> {
 
 impl Passwords {
     pub(crate) fn new() -> Self {
-        Self { turns: Semaphore::new(MAX_CONCURRENT), seats: Semaphore::new(MAX_CONCURRENT + MAX_WAITING) }
+        Self { running: Semaphore::new(MAX_CONCURRENT), admitted: Semaphore::new(MAX_CONCURRENT + MAX_WAITING) }
     }
 
     /// The hash of a new password, in the PHC format.
@@ -75,8 +75,8 @@ impl Passwords {
 
     async fn compute<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         let overloaded = || Error::new(Code::Overloaded, "Too many people are signing in right now.");
-        let _seat = self.seats.try_acquire().map_err(|_| overloaded())?;
-        let _turn = self.turns.acquire().await.map_err(|_| overloaded())?;
+        let _admitted = self.admitted.try_acquire().map_err(|_| overloaded())?;
+        let _running = self.running.acquire().await.map_err(|_| overloaded())?;
         tokio::task::spawn_blocking(work).await.map_err(|error| Error::internal(&error))
     }
 }

@@ -9,7 +9,10 @@ use attache_protocol::{
 
 use attache_store::record::{RuntimeKind, user::UserRecord};
 
-use crate::{Error, Result};
+use crate::{
+    Error, Result,
+    identity::{CredentialForm, PersonalCredential},
+};
 
 /// An authenticated caller. Can only be created by checking a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +23,9 @@ pub struct Principal {
     pub user: Option<UserId>,
     /// The current role of an agent's owner, which limits the agent. `None` for people and for agents without an owner.
     pub(crate) owner_role: Option<Role>,
+    /// The current role of the person they act for, of which the credential may have less. `None` for agents and devices,
+    /// and for keys without a person.
+    pub(crate) user_role: Option<Role>,
     /// `None`: everything the role allows.
     pub scopes: Option<Vec<KeyScope>>,
     /// When the credential expires. Nothing created with it lasts longer.
@@ -94,11 +100,41 @@ impl Principal {
         self.user.filter(|_| !self.is_issued)
     }
 
-    /// Whether a person acts with a key or session of their own that has no limits. A token, which is made to be handed
-    /// to something else, is none.
+    /// Whether a person acts with a key or session of their own that can do everything they may.
     pub(crate) fn is_in_person(&self) -> bool {
-        let own = matches!(self.proof, PresentedCredential::Secret(_)) && !self.is_issued;
-        own && matches!(self.who, PrincipalKind::Key { .. }) && self.scopes.is_none()
+        let form = match self.proof {
+            PresentedCredential::Secret(_) => CredentialForm::Own,
+            PresentedCredential::Maker(_)
+            | PresentedCredential::Token { .. }
+            | PresentedCredential::Run { .. }
+            | PresentedCredential::Here { .. }
+            | PresentedCredential::Nothing { .. } => CredentialForm::Derived,
+        };
+        self.personal().is_some_and(|credential| credential.is_in_person(form))
+    }
+
+    /// Whether this is that person, in person.
+    pub(crate) fn is_in_person_as(&self, person: UserId) -> bool {
+        self.is_in_person() && self.user == Some(person)
+    }
+
+    /// Whether their credential can do everything that its person may, however it was shown.
+    pub(crate) fn has_all_rights(&self) -> bool {
+        self.personal().is_some_and(PersonalCredential::is_whole)
+    }
+
+    /// Whether an owner's credential can do everything that the owner may. What has no owner belongs to those of the hub.
+    pub(crate) fn has_rights_of(&self, owner: Option<UserId>) -> bool {
+        match owner {
+            Some(owner) => self.user == Some(owner) && self.has_all_rights(),
+            None => self.role() == Some(Role::Owner) && self.scopes.is_none(),
+        }
+    }
+
+    /// `None` for agents, devices and callers without a credential.
+    fn personal(&self) -> Option<PersonalCredential<'_>> {
+        let (scopes, is_issued, person) = (self.scopes.as_deref(), self.is_issued, self.user_role);
+        Some(PersonalCredential { role: self.role()?, scopes, is_issued, person })
     }
 
     /// When the credential expires. Nothing created with it lasts longer.

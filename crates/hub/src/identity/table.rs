@@ -102,6 +102,7 @@ actions! {
     SeeRuns            "runs"          "see"         Read    yes   yes   yes      yes    own       own     own own;
     CreateRun          "runs"          "create"      Call    yes   yes   yes      -      yes       -       own own;
     CancelRun          "runs"          "cancel"      Call    yes   yes   yes      -      own       -       own own;
+    DecideWorktree     "worktrees"     "decide"      Manage  own   own   own      -      -         -       -   -;
     DeleteRun          "runs"          "delete"      Manage  yes   yes   own      -      -         -       -   -;
     GiveInput          "runs"          "give_input"  Call    yes   yes   yes      -      own       -       own own;
     Work               "runs"          "work"        Manage  -     -     -        -      own       own     -   -;

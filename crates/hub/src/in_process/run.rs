@@ -325,11 +325,16 @@ impl InProcessRun {
         let epoch = Some(self.claimed.epoch);
         match done {
             Ok(output) => {
-                let request = CompleteRequest { epoch, output: Json::of(output), usage: output.usage.clone() };
+                let request = CompleteRequest {
+                    epoch,
+                    output: Json::of(output),
+                    usage: output.usage.clone(),
+                    inputs_taken: None,
+                };
                 self.hub.complete(&self.principal, self.run(), request).await.map(drop)
             }
             Err(failure) => {
-                let request = FailRequest { epoch, output: failure.output(), usage: None };
+                let request = FailRequest { epoch, output: failure.output(), usage: None, inputs_taken: None };
                 self.hub.fail(&self.principal, self.run(), request).await.map(drop)
             }
         }

@@ -46,9 +46,9 @@ use crate::{
     identity::{AccessVerdict, Action},
 };
 
-/// What a row of the log may tell somebody.
+/// A row of the log that people can be notified of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Occasion {
+enum NotifiableEvent {
     Approval(PermissionId),
     Question(WorkerRequestId),
     RunEnded,
@@ -120,13 +120,13 @@ async fn read_log(hub: &Handle, after: &mut Option<i64>, mut targets: Vec<Notifi
             if row.kind == EventKind::NotificationTargetAdded || row.kind == EventKind::NotificationTargetChanged {
                 targets = hub.store().notification_targets(tenant).await.map_err(about(TARGET))?;
             }
-            let Some((run, occasion)) = Occasion::of(row) else { continue };
+            let Some((run, event)) = NotifiableEvent::of(row) else { continue };
             if hub.now().since(row.at) > MAX_AGE {
                 continue;
             }
             let mut told = Vec::new();
             for target in targets.iter().filter(|target| target.created_at <= row.at) {
-                if concerned(hub, target, run, occasion).await?.is_some() {
+                if concerned(hub, target, run, event).await?.is_some() {
                     told.push(target.id);
                 }
             }
@@ -148,17 +148,17 @@ async fn concerned(
     hub: &Handle,
     target: &NotificationTargetRecord,
     run: RunId,
-    occasion: Occasion,
+    event: NotifiableEvent,
 ) -> Result<Option<(Principal, Notice)>> {
-    let wanted = match occasion {
-        Occasion::Approval(_) | Occasion::Question(_) => target.choices.approvals,
-        Occasion::RunEnded => target.choices.runs,
+    let wanted = match event {
+        NotifiableEvent::Approval(_) | NotifiableEvent::Question(_) => target.choices.approvals,
+        NotifiableEvent::RunEnded => target.choices.runs,
     };
     if !wanted {
         return Ok(None);
     }
     let Some(by) = hub.target_person(target).await? else { return Ok(None) };
-    let notice = match hub.notice(&by, target, run, occasion).await {
+    let notice = match hub.notice(&by, target, run, event).await {
         Ok(notice) => notice,
         // Hidden from this person, or gone.
         Err(error) if error.code.http_status() < 500 => None,
@@ -175,8 +175,8 @@ pub(crate) async fn render(hub: &Handle, delivery: &DeliveryRecord) -> Result<No
     let target = hub.store().notification_target(delivery.tenant, id).await.map_err(about(WHAT))?;
     let page = hub.store().log(delivery.tenant, seq - 1, 1).await.map_err(about("log"))?;
     let row = page.rows.first().filter(|row| row.seq == seq).ok_or_else(gone)?;
-    let (run, occasion) = Occasion::of(row).ok_or_else(gone)?;
-    let (by, notice) = concerned(hub, &target, run, occasion).await?.ok_or_else(gone)?;
+    let (run, event) = NotifiableEvent::of(row).ok_or_else(gone)?;
+    let (by, notice) = concerned(hub, &target, run, event).await?.ok_or_else(gone)?;
     if hub.now().since(delivery.created_at) >= notice.lifetime {
         return Err(gone());
     }
@@ -194,12 +194,12 @@ pub(crate) fn has_ended(service: NotificationService, status: u16) -> bool {
     service == NotificationService::WebPush && ended.contains(&status)
 }
 
-// === impl Occasion ===
+// === impl NotifiableEvent ===
 
-impl Occasion {
+impl NotifiableEvent {
     fn of(row: &LogRow) -> Option<(RunId, Self)> {
         let run = row.run?;
-        let occasion = match row.event_kind()? {
+        let event = match row.event_kind()? {
             EventKind::ActionRequired => {
                 let permission = row.data.text_member("permission_request_id").and_then(|id| id.parse().ok());
                 let question = || row.data.text_member("input_request_id").and_then(|id| id.parse().ok());
@@ -211,7 +211,7 @@ impl Occasion {
             kind if kind.is_terminal() => Self::RunEnded,
             _ => return None,
         };
-        Some((run, occasion))
+        Some((run, event))
     }
 }
 
@@ -247,11 +247,11 @@ impl Handle {
         by: &Principal,
         target: &NotificationTargetRecord,
         run: RunId,
-        occasion: Occasion,
+        event: NotifiableEvent,
     ) -> Result<Option<Notice>> {
         let choices = target.choices;
-        match occasion {
-            Occasion::Approval(id) => {
+        match event {
+            NotifiableEvent::Approval(id) => {
                 if by.verdict(Action::DecidePermission) != AccessVerdict::Yes {
                     return Ok(None);
                 }
@@ -259,7 +259,7 @@ impl Handle {
                 let is_open = asked.state == PermissionState::Pending && asked.run == run;
                 Ok(is_open.then(|| Notice::of_permission(&asked, choices, self.now())))
             }
-            Occasion::Question(id) => {
+            NotifiableEvent::Question(id) => {
                 if by.verdict(Action::GiveInput) != AccessVerdict::Yes {
                     return Ok(None);
                 }
@@ -272,7 +272,7 @@ impl Handle {
                 let open = open.filter(|_| record.spec.task_type != awcp::TASK_TYPE);
                 Ok(open.map(|ask| Notice::of_question(&record, &ask, choices)))
             }
-            Occasion::RunEnded => {
+            NotifiableEvent::RunEnded => {
                 let record = self.visible_run(by, run).await?;
                 let is_own = by.owns(record.user) && record.spec.parent.is_none();
                 Ok((is_own && record.ended_at.is_some()).then(|| Notice::of_end(&record, choices)))

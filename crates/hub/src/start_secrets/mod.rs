@@ -5,8 +5,12 @@ mod conceal;
 
 use std::time::Duration;
 
-use attache_protocol::{ChannelId, Code, Json, RunId, RuntimeId, TenantId, digest, wire::awcp::REDACTED};
+use attache_protocol::{
+    ChannelId, Code, Json, RunId, RuntimeId, TenantId, digest,
+    wire::awcp::{REDACTED, TASK_TYPE},
+};
 use attache_store::record::{
+    RunRecord,
     shared_value::{SharedValue, SharedValueKind, SharedValueLimit},
     worker_request::{InputRecord, WorkerRequestRecord},
 };
@@ -14,8 +18,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Handle, Result, error::about};
 
-/// How many are kept at a time, and the size limit of all of them.
-const LIMIT: SharedValueLimit = SharedValueLimit::Total { values: 1024, bytes: 64 << 20 };
+/// How many are kept at a time for a run and for all, and the size limit of all of them. A delegation has one START, which
+/// may be sent again.
+const LIMIT: SharedValueLimit = SharedValueLimit::Total { per_holder: MAX_PER_RUN, values: 1024, bytes: 64 << 20 };
+const MAX_PER_RUN: usize = 4;
 /// Nothing is kept longer.
 const MAX_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 /// The response may be lost: for this long, the same runtime can get it again.
@@ -67,11 +73,11 @@ fn context(name: &str) -> String {
 
 impl Handle {
     /// The part of an input that may be stored. Its secrets are kept before it is stored, so that no one receives it
-    /// without them.
+    /// without them. Only a delegation's run has a START: whatever looks like one elsewhere loses its secrets, so that
+    /// nobody fills the room of the delegations with it.
     pub(crate) async fn conceal(
         &self,
-        tenant: TenantId,
-        run: RunId,
+        record: &RunRecord,
         parts: Json,
         message: Option<Json>,
     ) -> Result<ConcealedInput> {
@@ -85,6 +91,11 @@ impl Handle {
             return Ok(ConcealedInput { parts, message, kept: None });
         }
         let complete = CompleteInput { parts, message };
+        if record.spec.task_type != TASK_TYPE {
+            let parts = hidden.unwrap_or(complete.parts);
+            return Ok(ConcealedInput { parts, message: hidden_message.or(complete.message), kept: None });
+        }
+        let (tenant, run) = (record.tenant, record.id);
         let text = Json::of(&complete);
         let stored = hidden.unwrap_or(complete.parts);
         let name = name(run, &stored);

@@ -66,10 +66,10 @@ async fn watch(
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(call): PathSegment,
     headers: HeaderMap,
-    seat: Option<Extension<ConnectionSlot>>,
+    connection_slot: Option<Extension<ConnectionSlot>>,
     upgrade: Upgrade,
 ) -> Result<Response<Body>> {
-    show(hub, by, &call, &headers, seat, upgrade, CallDetail::Everything).await
+    show(hub, by, &call, &headers, connection_slot, upgrade, CallDetail::Everything).await
 }
 
 /// The same, but only the agent's messages and the end of the call
@@ -81,10 +81,10 @@ async fn stream(
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(call): PathSegment,
     headers: HeaderMap,
-    seat: Option<Extension<ConnectionSlot>>,
+    connection_slot: Option<Extension<ConnectionSlot>>,
     upgrade: Upgrade,
 ) -> Result<Response<Body>> {
-    show(hub, by, &call, &headers, seat, upgrade, CallDetail::Messages).await
+    show(hub, by, &call, &headers, connection_slot, upgrade, CallDetail::Messages).await
 }
 
 /// Over a WebSocket, or as server-sent events if requested.
@@ -93,7 +93,7 @@ async fn show(
     by: Principal,
     call: &str,
     headers: &HeaderMap,
-    seat: Option<Extension<ConnectionSlot>>,
+    connection_slot: Option<Extension<ConnectionSlot>>,
     upgrade: Upgrade,
     shown: CallDetail,
 ) -> Result<Response<Body>> {
@@ -101,7 +101,12 @@ async fn show(
     match upgrade {
         Ok(upgrade) => {
             let followed = hub.watch_call(&by, call, shown, None).await?;
-            Ok(call_socket::upgrade(upgrade, hub, followed, seat.map(|Extension(seat)| seat)))
+            Ok(call_socket::upgrade(
+                upgrade,
+                hub,
+                followed,
+                connection_slot.map(|Extension(connection_slot)| connection_slot),
+            ))
         }
         Err(_) if accepts(headers, "text/event-stream") => {
             let after = super::platform::last_event_id(headers)?;

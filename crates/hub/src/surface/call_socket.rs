@@ -19,7 +19,7 @@ pub(super) fn upgrade(
     upgrade: WebSocketUpgrade,
     hub: Handle,
     followed: CallFollow,
-    seat: Option<ConnectionSlot>,
+    connection_slot: Option<ConnectionSlot>,
 ) -> Response<Body> {
     let upgrade = upgrade.read_buffer_size(4096).max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
     let response = upgrade.on_upgrade(move |socket| {
@@ -28,7 +28,7 @@ pub(super) fn upgrade(
             hub.metrics().streams.add(1);
             Box::pin(show(&hub, socket, followed)).await;
             hub.metrics().streams.take(1);
-            drop(seat);
+            drop(connection_slot);
         })
     });
     response.into_response()

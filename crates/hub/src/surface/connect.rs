@@ -33,18 +33,18 @@ async fn open(
     State(hub): State<Handle>,
     MaybeCaller(by): MaybeCaller,
     CallerAddress(address): CallerAddress,
-    seat: Option<Extension<ConnectionSlot>>,
+    connection_slot: Option<Extension<ConnectionSlot>>,
     headers: HeaderMap,
     upgrade: std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response<Body>> {
     let upgrade = upgrade.map_err(not_upgraded)?;
-    let seat = seat.map(|Extension(seat)| seat);
+    let connection_slot = connection_slot.map(|Extension(connection_slot)| connection_slot);
     let origin = |dialect| ConnectionOrigin { transport: Transport::Websocket, dialect, address: Some(address) };
     let asks = headers.contains_key("sec-websocket-protocol");
     let upgrade = upgrade.protocols([SUBPROTOCOL]);
     if upgrade.selected_protocol().is_some() {
         let session = ChannelSession::new(hub.clone(), origin(ChannelDialect::Envelope), by);
-        return socket::upgrade(upgrade, hub, session, seat);
+        return socket::upgrade(upgrade, hub, session, connection_slot);
     }
     if asks {
         return Err(Error::invalid("Sec-WebSocket-Protocol", "must be `attache.envelope.v1` or absent"));
@@ -54,5 +54,5 @@ async fn open(
     };
     by.may(Action::Work)?.device()?;
     let session = ChannelSession::new(hub.clone(), origin(ChannelDialect::Plain), Some(by));
-    socket::upgrade(upgrade, hub, session, seat)
+    socket::upgrade(upgrade, hub, session, connection_slot)
 }

@@ -29,14 +29,14 @@ async fn open(
     State(hub): State<Handle>,
     MaybeCaller(by): MaybeCaller,
     CallerAddress(address): CallerAddress,
-    seat: Option<Extension<ConnectionSlot>>,
+    connection_slot: Option<Extension<ConnectionSlot>>,
     upgrade: std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response<Body>> {
     let upgrade = upgrade.map_err(not_upgraded)?.protocols([SUBPROTOCOL]);
     let origin =
         ConnectionOrigin { transport: Transport::Websocket, dialect: ChannelDialect::Envelope, address: Some(address) };
     let session = ChannelSession::new(hub.clone(), origin, by);
-    socket::upgrade(upgrade, hub, session, seat.map(|Extension(seat)| seat))
+    socket::upgrade(upgrade, hub, session, connection_slot.map(|Extension(connection_slot)| connection_slot))
 }
 
 pub(super) fn not_upgraded(_: WebSocketUpgradeRejection) -> Error {

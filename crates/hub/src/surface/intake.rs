@@ -27,7 +27,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::Error;
 
 /// For unauthenticated requests, unless the surface allows more.
-pub(crate) const STRANGER_LIMIT: usize = 64 << 10;
+pub(crate) const MAX_UNAUTHENTICATED_BODY: usize = 64 << 10;
 /// This much of what a connection's unauthenticated requests take is not counted, so that a full budget doesn't block
 /// sign-in or pairing.
 const UNCOUNTED: usize = 16 << 10;
@@ -42,7 +42,7 @@ const DISCARD: usize = 16 << 20;
 
 /// The memory that all unauthenticated requests may use together.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct MemoryBudget {
     bytes: usize,
     taken: AtomicUsize,
 }
@@ -50,8 +50,8 @@ pub(crate) struct Budget {
 /// What the unauthenticated requests of one connection use.
 #[derive(Debug)]
 pub(crate) struct ConnectionBudget {
-    uncounted: Budget,
-    shared: Arc<Budget>,
+    uncounted: MemoryBudget,
+    shared: Arc<MemoryBudget>,
     open: AtomicUsize,
 }
 
@@ -69,12 +69,12 @@ pub(crate) struct OpenRequest(Arc<ConnectionBudget>);
 
 /// The limits for one request's body. Its share of the budget is returned when the last clone is dropped.
 #[derive(Debug, Clone)]
-pub(crate) struct Intake(Arc<Terms>);
+pub(crate) struct Intake(Arc<IntakeState>);
 
 #[derive(Debug)]
-struct Terms {
+struct IntakeState {
     /// `None` for authenticated callers: only the surface limits them.
-    stranger: Option<Stranger>,
+    unauthenticated: Option<UnauthenticatedBody>,
     timeout: Duration,
     /// The timeout restarts with every chunk.
     is_upload: AtomicBool,
@@ -82,11 +82,11 @@ struct Terms {
     is_unread: AtomicBool,
     refusal: OnceLock<Error>,
     /// The surface has already reported the refusal itself.
-    is_told: AtomicBool,
+    is_reported: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Stranger {
+struct UnauthenticatedBody {
     limit: AtomicUsize,
     /// How much of the body is in the share.
     counted: AtomicUsize,
@@ -94,7 +94,7 @@ struct Stranger {
 }
 
 /// An incoming body.
-pub(crate) struct Arriving {
+pub(crate) struct IncomingBody {
     body: Incoming,
     intake: Intake,
     received: usize,
@@ -105,22 +105,22 @@ pub(crate) struct Arriving {
 
 /// Why a body ends early.
 #[derive(Debug)]
-pub(crate) struct Refused(Intake);
+pub(crate) struct BodyError(Intake);
 
 /// Accepts bodies up to this size even without a credential. Surfaces that serve anonymous callers call it before
 /// reading.
 pub fn accept_body(extensions: &Extensions, limit: usize) {
-    if let Some(stranger) = extensions.get::<Intake>().and_then(|intake| intake.0.stranger.as_ref()) {
-        stranger.limit.fetch_max(limit, Ordering::Relaxed);
+    if let Some(unauthenticated) = extensions.get::<Intake>().and_then(|intake| intake.0.unauthenticated.as_ref()) {
+        unauthenticated.limit.fetch_max(limit, Ordering::Relaxed);
     }
 }
 
 /// Counts what a body takes in memory besides its bytes, until the request is answered. `false` if that is more than one request
 /// may take. Authenticated callers aren't counted.
 pub fn take_memory(extensions: &Extensions, bytes: usize, limit: usize) -> Result<bool, Error> {
-    match extensions.get::<Intake>().and_then(|intake| intake.0.stranger.as_ref()) {
+    match extensions.get::<Intake>().and_then(|intake| intake.0.unauthenticated.as_ref()) {
         Some(_) if bytes > limit => Ok(false),
-        Some(stranger) if !stranger.share.take(bytes) => Err(busy()),
+        Some(unauthenticated) if !unauthenticated.share.take(bytes) => Err(busy()),
         Some(_) | None => Ok(true),
     }
 }
@@ -134,7 +134,7 @@ pub(crate) fn accept_upload(extensions: &Extensions) {
 
 /// Converts an error from reading a body.
 pub(crate) fn broken(error: axum::Error) -> Error {
-    match error.into_inner().downcast::<Refused>() {
+    match error.into_inner().downcast::<BodyError>() {
         Ok(refused) => refused.tell(),
         Err(_) => Error::new(Code::InvalidRequest, "The body was cut off."),
     }
@@ -145,9 +145,9 @@ fn busy() -> Error {
         .hint("Try again in a moment, send less data, or send a credential.")
 }
 
-// === impl Budget ===
+// === impl MemoryBudget ===
 
-impl Budget {
+impl MemoryBudget {
     pub(crate) const fn new(bytes: usize) -> Self {
         Self { bytes, taken: AtomicUsize::new(0) }
     }
@@ -172,8 +172,8 @@ impl Budget {
 // === impl ConnectionBudget ===
 
 impl ConnectionBudget {
-    pub(crate) const fn new(shared: Arc<Budget>) -> Self {
-        Self { uncounted: Budget::new(UNCOUNTED), shared, open: AtomicUsize::new(0) }
+    pub(crate) const fn new(shared: Arc<MemoryBudget>) -> Self {
+        Self { uncounted: MemoryBudget::new(UNCOUNTED), shared, open: AtomicUsize::new(0) }
     }
 
     pub(crate) fn share(self: &Arc<Self>) -> BudgetShare {
@@ -229,14 +229,14 @@ impl Drop for OpenRequest {
 impl Intake {
     /// With a share of the budget for unauthenticated callers, without one for authenticated ones.
     pub(crate) fn new(timeout: Duration, share: Option<BudgetShare>) -> Self {
-        let (limit, counted) = (AtomicUsize::new(STRANGER_LIMIT), AtomicUsize::new(0));
-        Self(Arc::new(Terms {
-            stranger: share.map(|share| Stranger { limit, counted, share }),
+        let (limit, counted) = (AtomicUsize::new(MAX_UNAUTHENTICATED_BODY), AtomicUsize::new(0));
+        Self(Arc::new(IntakeState {
+            unauthenticated: share.map(|share| UnauthenticatedBody { limit, counted, share }),
             timeout,
             is_upload: AtomicBool::new(false),
             is_unread: AtomicBool::new(false),
             refusal: OnceLock::new(),
-            is_told: AtomicBool::new(false),
+            is_reported: AtomicBool::new(false),
         }))
     }
 
@@ -246,7 +246,7 @@ impl Intake {
         }
         self.0.is_unread.store(true, Ordering::Relaxed);
         let until = Box::pin(sleep_until(Instant::now() + self.0.timeout));
-        Body::new(Arriving { body, intake: self.clone(), received: 0, until, excess: None })
+        Body::new(IncomingBody { body, intake: self.clone(), received: 0, until, excess: None })
     }
 
     pub(crate) fn is_unread(&self) -> bool {
@@ -254,26 +254,26 @@ impl Intake {
     }
 
     /// A refusal that the surface did not see or misread, as the response to the request.
-    pub(crate) fn untold(&self, request: Called) -> Option<Response<Body>> {
-        let error = self.0.refusal.get().filter(|_| !self.0.is_told.load(Ordering::Relaxed))?;
+    pub(crate) fn unreported(&self, request: ExpectedFormat) -> Option<Response<Body>> {
+        let error = self.0.refusal.get().filter(|_| !self.0.is_reported.load(Ordering::Relaxed))?;
         Some(if request.is_grpc { grpc(error) } else { error.clone().into_response() })
     }
 
     fn refuse(&self, error: Error) -> Box<dyn StdError + Send + Sync> {
         let _ = self.0.refusal.set(error);
-        Box::new(Refused(self.clone()))
+        Box::new(BodyError(self.clone()))
     }
 }
 
 /// The format in which the request expects its response.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Called {
+pub(crate) struct ExpectedFormat {
     is_grpc: bool,
 }
 
-// === impl Called ===
+// === impl ExpectedFormat ===
 
-impl Called {
+impl ExpectedFormat {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         Self { is_grpc: kind.starts_with("application/grpc") }
@@ -297,22 +297,22 @@ fn grpc(error: &Error) -> Response<Body> {
     response
 }
 
-// === impl Arriving ===
+// === impl IncomingBody ===
 
-impl Arriving {
+impl IncomingBody {
     /// Checks what has arrived so far.
     fn check(&self) -> Result<(), Error> {
-        let Some(stranger) = &self.intake.0.stranger else { return Ok(()) };
-        let limit = stranger.limit.load(Ordering::Relaxed);
+        let Some(unauthenticated) = &self.intake.0.unauthenticated else { return Ok(()) };
+        let limit = unauthenticated.limit.load(Ordering::Relaxed);
         if self.received > limit {
             let message = format!("Without a credential, a body can have at most {limit} bytes.");
             return Err(Error::new(Code::TooLarge, message).hint("Send a credential, or less data."));
         }
-        let more = self.received.saturating_sub(stranger.counted.load(Ordering::Relaxed));
-        if !stranger.share.take(more) {
+        let more = self.received.saturating_sub(unauthenticated.counted.load(Ordering::Relaxed));
+        if !unauthenticated.share.take(more) {
             return Err(busy());
         }
-        stranger.counted.fetch_add(more, Ordering::Relaxed);
+        unauthenticated.counted.fetch_add(more, Ordering::Relaxed);
         Ok(())
     }
 
@@ -322,7 +322,7 @@ impl Arriving {
     }
 }
 
-impl hyper::body::Body for Arriving {
+impl hyper::body::Body for IncomingBody {
     type Data = Bytes;
     type Error = Box<dyn StdError + Send + Sync>;
 
@@ -381,17 +381,17 @@ impl hyper::body::Body for Arriving {
     }
 }
 
-// === impl Refused ===
+// === impl BodyError ===
 
-impl Refused {
+impl BodyError {
     fn tell(&self) -> Error {
-        self.0.0.is_told.store(true, Ordering::Relaxed);
+        self.0.0.is_reported.store(true, Ordering::Relaxed);
         let known = self.0.0.refusal.get().cloned();
         known.unwrap_or_else(|| Error::new(Code::InvalidRequest, "The body was cut off."))
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for BodyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.0.refusal.get() {
             Some(error) => error.message.fmt(f),
@@ -400,4 +400,4 @@ impl fmt::Display for Refused {
     }
 }
 
-impl StdError for Refused {}
+impl StdError for BodyError {}

@@ -31,8 +31,8 @@ use crate::{
         extract::{self, RateLimitSlot, RequestIdentity},
         host::OwnNames,
         in_progress::{RequestCaller, RequestSlot, RequestsInProgress, WAIT_AFTER},
-        intake::{Budget, Called, ConnectionBudget, Intake},
-        outgoing::{Outgoing, ResponseForm},
+        intake::{ConnectionBudget, ExpectedFormat, Intake, MemoryBudget},
+        outgoing::{ResponseBody, ResponseForm},
         reply,
         request_log::{LoggedRequest, note_route},
     },
@@ -44,10 +44,10 @@ use crate::{
 pub(crate) struct EdgeService {
     shared: Arc<EdgeContext>,
     peer: SocketAddr,
-    seat: ConnectionSlot,
+    connection_slot: ConnectionSlot,
     /// The client certificate of the connection.
     client: Option<Fingerprint>,
-    strangers: Arc<ConnectionBudget>,
+    unauthenticated: Arc<ConnectionBudget>,
 }
 
 struct EdgeContext {
@@ -56,12 +56,12 @@ struct EdgeContext {
     router: Router,
     https_for_good: bool,
     /// The memory budget for unauthenticated requests.
-    strangers: Arc<Budget>,
+    unauthenticated: Arc<MemoryBudget>,
     in_progress: RequestsInProgress,
 }
 
 /// The caller, as far as the request head identifies it.
-struct Asking {
+struct AdmittedCaller {
     shown: Option<RequestIdentity>,
     /// Has a valid credential.
     is_known: bool,
@@ -69,7 +69,7 @@ struct Asking {
     slot: RequestSlot,
 }
 
-type Answering = Pin<Box<dyn Future<Output = Result<Response<Outgoing>, Infallible>> + Send>>;
+type Answering = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Infallible>> + Send>>;
 
 /// How many headers a request can have, in every version of HTTP.
 pub(crate) const MAX_HEADERS: usize = 100;
@@ -94,22 +94,22 @@ impl EdgeServiceFactory {
         let names = OwnNames::new(hub.options());
         let https_for_good = hub.options().is_https_for_good();
         let router = router.route_layer(map_request(note_route));
-        let strangers = Arc::new(Budget::new(hub.options().max_unauthenticated_bytes));
+        let unauthenticated = Arc::new(MemoryBudget::new(hub.options().max_unauthenticated_bytes));
         let in_progress = RequestsInProgress::new(hub.options());
-        Self(Arc::new(EdgeContext { hub, names, router, https_for_good, strangers, in_progress }))
+        Self(Arc::new(EdgeContext { hub, names, router, https_for_good, unauthenticated, in_progress }))
     }
 
-    pub(crate) fn edge(&self, peer: SocketAddr, seat: ConnectionSlot) -> EdgeService {
-        let strangers = Arc::new(ConnectionBudget::new(self.0.strangers.clone()));
-        EdgeService { shared: self.0.clone(), peer, seat, client: None, strangers }
+    pub(crate) fn edge(&self, peer: SocketAddr, connection_slot: ConnectionSlot) -> EdgeService {
+        let unauthenticated = Arc::new(ConnectionBudget::new(self.0.unauthenticated.clone()));
+        EdgeService { shared: self.0.clone(), peer, connection_slot, client: None, unauthenticated }
     }
 }
 
 // === impl EdgeService ===
 
 impl EdgeService {
-    pub(crate) const fn seat(&self) -> &ConnectionSlot {
-        &self.seat
+    pub(crate) const fn connection_slot(&self) -> &ConnectionSlot {
+        &self.connection_slot
     }
 
     pub(crate) fn of_client(self, client: Option<Fingerprint>) -> Self {
@@ -123,10 +123,10 @@ impl EdgeService {
     /// Without a body: nothing of the request or its response waits for a client that doesn't read.
     fn refuse(&self, request: &Request<Incoming>, status: StatusCode) -> Answering {
         if request.version() < Version::HTTP_2 && !request.body().is_end_stream() {
-            self.seat.cut();
+            self.connection_slot.cut();
         }
         self.shared.hub.metrics().answered(status.as_u16());
-        let mut response = Response::new(Outgoing::from(Body::empty()));
+        let mut response = Response::new(ResponseBody::from(Body::empty()));
         *response.status_mut() = status;
         if status != StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
@@ -136,21 +136,22 @@ impl EdgeService {
 }
 
 impl hyper::service::Service<Request<Incoming>> for EdgeService {
-    type Response = Response<Outgoing>;
+    type Response = Response<ResponseBody>;
     type Error = Infallible;
     type Future = Answering;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let (shared, peer, seat, client) = (self.shared.clone(), self.peer, self.seat.clone(), self.client);
-        let connection = seat.clone();
-        let strangers = self.strangers.clone();
+        let (shared, peer, connection_slot, client) =
+            (self.shared.clone(), self.peer, self.connection_slot.clone(), self.client);
+        let connection = connection_slot.clone();
+        let unauthenticated = self.unauthenticated.clone();
         let may_be_cut = request.version() < Version::HTTP_2;
-        seat.begin();
+        connection_slot.begin();
         if request.headers().len() > MAX_HEADERS {
             return self.refuse(&request, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
         }
-        // Before anything waits: until the caller is identified, its head takes memory like that of a stranger.
-        let share = (!seat.is_authenticated()).then(|| strangers.share());
+        // Before anything waits: until the caller is identified, its head counts as that of an unauthenticated caller.
+        let share = (!connection_slot.is_authenticated()).then(|| unauthenticated.share());
         if share.as_ref().is_some_and(|share| !share.take_head(&request)) {
             return self.refuse(&request, StatusCode::TOO_MANY_REQUESTS);
         }
@@ -165,33 +166,33 @@ impl hyper::service::Service<Request<Incoming>> for EdgeService {
                 ),
             };
             // Authenticate before reading anything.
-            let caller = shared.identify(named, &request, client, peer, &seat).await;
+            let caller = shared.identify(named, &request, client, peer, &connection_slot).await;
             let (share, open) = match &caller {
-                Ok(Asking { is_known: true, .. }) => (None, None),
+                Ok(AdmittedCaller { is_known: true, .. }) => (None, None),
                 // A proxy brings the requests of many.
-                Ok(_) | Err(_) if service.is_proxied() => (share.or_else(|| Some(strangers.share())), None),
-                Ok(_) | Err(_) => match strangers.open() {
-                    Some(open) => (share.or_else(|| Some(strangers.share())), Some(open)),
+                Ok(_) | Err(_) if service.is_proxied() => (share.or_else(|| Some(unauthenticated.share())), None),
+                Ok(_) | Err(_) => match unauthenticated.open() {
+                    Some(open) => (share.or_else(|| Some(unauthenticated.share())), Some(open)),
                     None => return service.refuse(&request, StatusCode::SERVICE_UNAVAILABLE).await,
                 },
             };
             let intake = Intake::new(shared.hub.options().body_timeout, share);
-            let called = Called::of(request.headers());
+            let format = ExpectedFormat::of(request.headers());
             let mut request = arrived(request, &intake).await;
             let log = LoggedRequest::begin(&mut request);
             let (mut response, slot) = match caller {
-                Ok(mut asking) => {
-                    if let Some(shown) = asking.shown {
+                Ok(mut admitted) => {
+                    if let Some(shown) = admitted.shown {
                         request.extensions_mut().insert(shown);
                     }
                     request.extensions_mut().insert(PeerAddress(peer));
-                    request.extensions_mut().insert(seat);
+                    request.extensions_mut().insert(connection_slot);
                     request.extensions_mut().insert(intake.clone());
-                    (shared.answer_or_wait(request, &mut asking.slot).await, Some(asking.slot))
+                    (shared.answer_or_wait(request, &mut admitted.slot).await, Some(admitted.slot))
                 }
                 Err(error) => (error.into_response(), None),
             };
-            if let Some(refusal) = intake.untold(called) {
+            if let Some(refusal) = intake.unreported(format) {
                 response = refusal;
             }
             if shared.https_for_good {
@@ -213,7 +214,7 @@ impl hyper::service::Service<Request<Incoming>> for EdgeService {
             if may_be_cut && form == ResponseForm::Stream {
                 connection.allow_stalls();
             }
-            Ok(response.map(|body| Outgoing::new(body, form, slot).of_stranger(open)))
+            Ok(response.map(|body| ResponseBody::new(body, form, slot).of_unauthenticated(open)))
         })
     }
 }
@@ -263,7 +264,7 @@ fn forwarded(options: &Options, peer: SocketAddr, headers: &HeaderMap) -> Socket
 // === impl EdgeContext ===
 
 impl EdgeContext {
-    /// A request that takes long makes room for others of its caller.
+    /// A request that takes long no longer counts against its caller's limit.
     async fn answer_or_wait(&self, request: Request<Body>, slot: &mut RequestSlot) -> Response<Body> {
         let mut answer = pin!(self.answer(request));
         match timeout(WAIT_AFTER, answer.as_mut()).await {
@@ -303,8 +304,8 @@ impl EdgeContext {
         request: &Request<Incoming>,
         client: Option<Fingerprint>,
         peer: SocketAddr,
-        seat: &ConnectionSlot,
-    ) -> crate::Result<Asking> {
+        connection_slot: &ConnectionSlot,
+    ) -> crate::Result<AdmittedCaller> {
         if let Err(error) = named {
             self.hub.attempts().anonymous(peer.ip())?;
             return Err(error);
@@ -319,14 +320,14 @@ impl EdgeContext {
         let mut is_known = false;
         match known {
             Some(Ok(by)) => {
-                seat.identify(&by)?;
+                connection_slot.identify(&by)?;
                 caller = RequestCaller::new(Some(&by), peer.ip());
                 is_known = true;
             }
             // A busy store says nothing about the caller.
             Some(Err(error)) if error.code.http_status() >= 500 => {}
             Some(Err(_)) | None => {
-                caller = caller.enters(request.uri().path(), seat.id());
+                caller = caller.enters(request.uri().path(), connection_slot.id());
                 match caller {
                     RequestCaller::Entrance(connection, _) => self.hub.attempts().entering(connection)?,
                     _ => self.hub.attempts().anonymous(peer.ip())?,
@@ -334,6 +335,6 @@ impl EdgeContext {
             }
         }
         let slot = self.in_progress.begin(caller).await?;
-        Ok(Asking { shown, is_known, slot })
+        Ok(AdmittedCaller { shown, is_known, slot })
     }
 }

@@ -27,9 +27,9 @@ const LINGER: Duration = Duration::from_secs(5);
 
 /// A client's bytes, counted until it has authenticated.
 #[derive(Debug)]
-pub(crate) struct Metered<S> {
+pub(crate) struct MeteredStream<S> {
     stream: S,
-    seat: ConnectionSlot,
+    connection_slot: ConnectionSlot,
     read: usize,
     response_timeout: Duration,
     /// Created when the client first fails to keep up.
@@ -40,16 +40,16 @@ pub(crate) struct Metered<S> {
     lingering: Option<Pin<Box<Sleep>>>,
 }
 
-// === impl Metered ===
+// === impl MeteredStream ===
 
-impl<S> Metered<S> {
-    pub(crate) const fn new(stream: S, seat: ConnectionSlot, response_timeout: Duration) -> Self {
-        Self { stream, seat, read: 0, response_timeout, stalled: None, is_stalled: false, lingering: None }
+impl<S> MeteredStream<S> {
+    pub(crate) const fn new(stream: S, connection_slot: ConnectionSlot, response_timeout: Duration) -> Self {
+        Self { stream, connection_slot, read: 0, response_timeout, stalled: None, is_stalled: false, lingering: None }
     }
 
     /// The result of a write, or an error if the client has read nothing for too long.
     fn in_time<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if written.is_ready() || self.seat.may_stall() {
+        if written.is_ready() || self.connection_slot.may_stall() {
             self.is_stalled = false;
             return written;
         }
@@ -64,7 +64,7 @@ impl<S> Metered<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> Metered<S> {
+impl<S: AsyncRead + Unpin> MeteredStream<S> {
     /// Discards what arrives until the client closes, or time is up.
     fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut scratch = [0; 16 << 10];
@@ -81,7 +81,7 @@ impl<S: AsyncRead + Unpin> Metered<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for MeteredStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -89,7 +89,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        if self.seat.is_introducing() {
+        if self.connection_slot.is_introducing() {
             self.read += buffer.filled().len() - before;
             if self.read > MAX_FIRST_FRAME {
                 return Poll::Ready(Err(io::Error::other(FIRST_FRAME_TOO_LONG)));
@@ -99,7 +99,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for MeteredStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.in_time(context, written)
@@ -128,7 +128,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.lingering.is_none() {
             ready!(Pin::new(&mut self.stream).poll_shutdown(context))?;
-            if !self.seat.is_still_sending() {
+            if !self.connection_slot.is_still_sending() {
                 return Poll::Ready(Ok(()));
             }
             self.lingering = Some(Box::pin(sleep(LINGER)));

@@ -38,14 +38,14 @@ const MAX_PIECE: usize = 64 << 10;
 
 tokio::task_local! {
     /// The delivery of the HTTP/2 stream that the current task serves.
-    static CURRENT: Arc<Delivery>;
+    static CURRENT: Arc<ResponseDelivery>;
 }
 
 /// How a response reaches its client.
 #[derive(Debug)]
-pub(crate) struct Delivery {
+pub(crate) struct ResponseDelivery {
     slot: Mutex<Option<RequestSlot>>,
-    stranger: Mutex<Option<OpenRequest>>,
+    unauthenticated: Mutex<Option<OpenRequest>>,
     began: Instant,
     /// Milliseconds after `began` when the client last took something.
     progress: AtomicU64,
@@ -57,12 +57,12 @@ pub(crate) struct Delivery {
 
 /// A response body on its way to the client.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct ResponseBody {
     body: Body,
     /// What is left of the last frame.
     rest: Bytes,
     /// `None` for streams: they have their own limit, and may idle.
-    delivery: Option<Arc<Delivery>>,
+    delivery: Option<Arc<ResponseDelivery>>,
     /// Set once the body has ended, with its trailers.
     end: Option<Option<HeaderMap>>,
     /// Created when the body first pauses.
@@ -73,14 +73,14 @@ pub(crate) struct Outgoing {
     /// At least one piece was handed over.
     has_begun: bool,
     /// Of a stream.
-    stranger: Option<OpenRequest>,
+    unauthenticated: Option<OpenRequest>,
 }
 
 /// Bytes that the connection writes.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub(crate) struct ResponseChunk {
     bytes: Bytes,
-    delivery: Option<Arc<Delivery>>,
+    delivery: Option<Arc<ResponseDelivery>>,
 }
 
 /// What a response is.
@@ -113,7 +113,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
 }
 
 async fn run_stream(stream: impl Future<Output = ()>, timeout: Duration) {
-    let delivery = Arc::new(Delivery::new());
+    let delivery = Arc::new(ResponseDelivery::new());
     let mut stream = pin!(CURRENT.scope(delivery.clone(), stream));
     let mut timer = pin!(sleep(timeout));
     poll_fn(|context| {
@@ -135,13 +135,13 @@ async fn run_stream(stream: impl Future<Output = ()>, timeout: Duration) {
     .await;
 }
 
-// === impl Delivery ===
+// === impl ResponseDelivery ===
 
-impl Delivery {
+impl ResponseDelivery {
     fn new() -> Self {
         Self {
             slot: Mutex::default(),
-            stranger: Mutex::default(),
+            unauthenticated: Mutex::default(),
             began: Instant::now(),
             progress: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
@@ -199,9 +199,9 @@ impl ResponseForm {
     }
 }
 
-// === impl Outgoing ===
+// === impl ResponseBody ===
 
-impl Outgoing {
+impl ResponseBody {
     /// Keeps the slot until the client has taken the response, unless it is a stream. A refused request has none.
     pub(crate) fn new(body: Body, form: ResponseForm, slot: Option<RequestSlot>) -> Self {
         if form == ResponseForm::Stream {
@@ -212,28 +212,28 @@ impl Outgoing {
         // Waiting for the end costs a frame, so a small response waits only when its caller has many.
         let is_crowded = slot.as_ref().is_none_or(RequestSlot::is_crowded);
         let holds_end = stream.is_some() && (!is_small || is_crowded);
-        let delivery = stream.unwrap_or_else(|| Arc::new(Delivery::new()));
+        let delivery = stream.unwrap_or_else(|| Arc::new(ResponseDelivery::new()));
         delivery.set_slot(slot);
         Self { delivery: Some(delivery), holds_end, ..Self::from(body) }
     }
 
-    /// The request of a stranger is open until the client has taken the response, or the stream has ended.
-    pub(crate) fn of_stranger(mut self, request: Option<OpenRequest>) -> Self {
+    /// An unauthenticated request counts as open until the client has taken the response, or the stream has ended.
+    pub(crate) fn of_unauthenticated(mut self, request: Option<OpenRequest>) -> Self {
         match &self.delivery {
-            Some(delivery) => *delivery.stranger.lock().unwrap_or_else(PoisonError::into_inner) = request,
-            None => self.stranger = request,
+            Some(delivery) => *delivery.unauthenticated.lock().unwrap_or_else(PoisonError::into_inner) = request,
+            None => self.unauthenticated = request,
         }
         self
     }
 
-    fn hand_over(&mut self) -> Frame<Piece> {
+    fn hand_over(&mut self) -> Frame<ResponseChunk> {
         let delivery = self.delivery.clone();
         if let Some(delivery) = &delivery {
             delivery.hand_over();
         }
         self.has_begun = true;
         let size = if delivery.is_some() { self.rest.len().min(MAX_PIECE) } else { self.rest.len() };
-        Frame::data(Piece { bytes: self.rest.split_to(size), delivery })
+        Frame::data(ResponseChunk { bytes: self.rest.split_to(size), delivery })
     }
 
     /// A response that pauses for long waits for something to happen, like a request that is not answered at once.
@@ -250,7 +250,7 @@ impl Outgoing {
     }
 }
 
-impl From<Body> for Outgoing {
+impl From<Body> for ResponseBody {
     fn from(body: Body) -> Self {
         Self {
             body,
@@ -261,13 +261,13 @@ impl From<Body> for Outgoing {
             is_paused: false,
             holds_end: false,
             has_begun: false,
-            stranger: None,
+            unauthenticated: None,
         }
     }
 }
 
-impl hyper::body::Body for Outgoing {
-    type Data = Piece;
+impl hyper::body::Body for ResponseBody {
+    type Data = ResponseChunk;
     type Error = axum::Error;
 
     fn poll_frame(
@@ -326,9 +326,9 @@ impl hyper::body::Body for Outgoing {
     }
 }
 
-// === impl Piece ===
+// === impl ResponseChunk ===
 
-impl Buf for Piece {
+impl Buf for ResponseChunk {
     fn remaining(&self) -> usize {
         self.bytes.len()
     }
@@ -345,7 +345,7 @@ impl Buf for Piece {
     }
 }
 
-impl Drop for Piece {
+impl Drop for ResponseChunk {
     fn drop(&mut self) {
         if let Some(delivery) = &self.delivery {
             delivery.taken();

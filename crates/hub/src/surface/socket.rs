@@ -28,20 +28,21 @@ pub(super) fn upgrade(
     upgrade: WebSocketUpgrade,
     hub: Handle,
     session: ChannelSession,
-    seat: Option<ConnectionSlot>,
+    connection_slot: Option<ConnectionSlot>,
 ) -> Result<Response<Body>> {
-    let slot = session.principal().map(|by| hub.stream_slot(by)).transpose()?;
+    let stream_slot = session.principal().map(|by| hub.stream_slot(by)).transpose()?;
     // Ten thousand idle sockets must not hold ten thousand large buffers.
     let upgrade =
         upgrade.read_buffer_size(4096).write_buffer_size(0).max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
-    if let (Some(seat), None) = (&seat, session.principal()) {
-        seat.introduce();
+    if let (Some(connection_slot), None) = (&connection_slot, session.principal()) {
+        connection_slot.introduce();
     }
     let session = Box::new(session);
     let response = upgrade.on_upgrade(move |socket| {
         let tracker = hub.tasks().clone();
         // Boxed once: a future that owns it would hold several copies for every idle socket.
-        let conversation = Box::new(SocketSession { hub, socket, session, leaves_at: None, seat, slot });
+        let conversation =
+            Box::new(SocketSession { hub, socket, session, leaves_at: None, connection_slot, stream_slot });
         tracker.track_future(hold(conversation))
     });
     Ok(response.into_response())
@@ -53,9 +54,9 @@ struct SocketSession {
     session: Box<ChannelSession>,
     /// Set once the hub stops.
     leaves_at: Option<Instant>,
-    seat: Option<ConnectionSlot>,
+    connection_slot: Option<ConnectionSlot>,
     /// Its part of the caller's limit, from the moment the caller is known.
-    slot: Option<StreamSlot>,
+    stream_slot: Option<StreamSlot>,
 }
 
 async fn hold(mut conversation: Box<SocketSession>) {
@@ -69,9 +70,9 @@ async fn hold(mut conversation: Box<SocketSession>) {
 }
 
 /// Resolves when the connection is evicted to make room for another.
-async fn evicted(seat: Option<&ConnectionSlot>) {
-    match seat {
-        Some(seat) => seat.evicted().await,
+async fn evicted(connection_slot: Option<&ConnectionSlot>) {
+    match connection_slot {
+        Some(connection_slot) => connection_slot.evicted().await,
         None => std::future::pending().await,
     }
 }
@@ -115,7 +116,7 @@ impl SocketSession {
                         return ending;
                     }
                 }
-                () = evicted(self.seat.as_ref()), if self.session.principal().is_none() => return SessionEnd::Crowded,
+                () = evicted(self.connection_slot.as_ref()), if self.session.principal().is_none() => return SessionEnd::Crowded,
                 () = self.hub.drained(), if self.leaves_at.is_none() => {
                     self.leaves_at = Some(Instant::now() + CLOSE_TIMEOUT);
                     if let Some(text) = self.session.drain_frame()
@@ -161,14 +162,14 @@ impl SocketSession {
                 return Some(ending);
             }
             // The first frame may have authenticated the peer.
-            if let (Some(seat), Some(by)) = (&self.seat, self.session.principal())
-                && seat.identify(by).is_err()
+            if let (Some(connection_slot), Some(by)) = (&self.connection_slot, self.session.principal())
+                && connection_slot.identify(by).is_err()
             {
                 return Some(SessionEnd::Crowded);
             }
-            if let (None, Some(by)) = (&self.slot, self.session.principal()) {
+            if let (None, Some(by)) = (&self.stream_slot, self.session.principal()) {
                 match self.hub.stream_slot(by) {
-                    Ok(slot) => self.slot = Some(slot),
+                    Ok(stream_slot) => self.stream_slot = Some(stream_slot),
                     Err(_) => return Some(SessionEnd::Crowded),
                 }
             }

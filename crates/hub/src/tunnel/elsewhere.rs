@@ -24,7 +24,7 @@ use crate::{Error, Handle, Result, connection_slot::ConnectionSlot, error::about
 
 /// Where a tunnel is open, as nodes share it.
 #[derive(Debug, Serialize, Deserialize)]
-struct TunnelPlace {
+struct TunnelLocation {
     node: NodeId,
     url: String,
     pin: Option<KeyPin>,
@@ -54,16 +54,16 @@ impl Handle {
     pub(super) async fn claim_tunnel(&self, tunnel: &RelayedTunnel, expires_at: Timestamp) -> Result<()> {
         let (Some(node), Some(url)) = (self.node(), self.node_url()) else { return Ok(()) };
         let owner = tunnel.owner.1.to_string();
-        if self.tunnel_place(tunnel.id).await?.is_some_and(|place| place.owner != owner) {
+        if self.tunnel_location(tunnel.id).await?.is_some_and(|location| location.owner != owner) {
             return Err(Error::not_found("tunnel"));
         }
-        let place = TunnelPlace { node, url, pin: self.options().needed_pin(), owner };
+        let location = TunnelLocation { node, url, pin: self.options().needed_pin(), owner };
         let value = SharedValue {
             kind: SharedValueKind::Tunnel,
             name: tunnel.id.to_string(),
             tenant: tunnel.owner.0,
             holder: node.to_string(),
-            value: serde_json::to_vec(&place).map_err(|error| Error::internal(&error))?,
+            value: serde_json::to_vec(&location).map_err(|error| Error::internal(&error))?,
             expires_at,
         };
         self.store().keep_value(value, SharedValueLimit::None, self.now()).await.map_err(about("tunnel"))?;
@@ -75,15 +75,15 @@ impl Handle {
         if self.local_node().is_none() {
             return;
         }
-        if let Ok(Some(place)) = self.tunnel_place(id).await
-            && Some(place.node) == self.node()
+        if let Ok(Some(location)) = self.tunnel_location(id).await
+            && Some(location.node) == self.node()
         {
             let now = self.now();
             let _ = self.store().take_value(SharedValueKind::Tunnel, &id.to_string(), now, now).await;
         }
     }
 
-    async fn tunnel_place(&self, id: TunnelId) -> Result<Option<TunnelPlace>> {
+    async fn tunnel_location(&self, id: TunnelId) -> Result<Option<TunnelLocation>> {
         let found = self.store().shared_value(SharedValueKind::Tunnel, &id.to_string(), self.now()).await;
         Ok(found.map_err(about("tunnel"))?.and_then(|found| serde_json::from_slice(&found.value).ok()))
     }
@@ -103,7 +103,7 @@ impl Handle {
         self.node_that_forwards(headers, uri)?.address
     }
 
-    /// Anybody can send the header. Only its seal is a node's word.
+    /// Anyone can send the header. Only its seal proves that it comes from a node.
     fn node_that_forwards(&self, headers: &HeaderMap, uri: &Uri) -> Option<ForwardedRequest> {
         self.local_node()?;
         let sealed = Base64UrlUnpadded::decode_vec(headers.get(FORWARDED)?.to_str().ok()?).ok()?;
@@ -118,9 +118,9 @@ pub(crate) async fn pass_on(hub: &Handle, from: Option<IpAddr>, request: Request
     if hub.tunnels().find(id).is_some() || hub.node_that_forwards(request.headers(), request.uri()).is_some() {
         return next.run(request).await;
     }
-    match hub.tunnel_place(id).await {
-        Ok(Some(place)) if Some(place.node) != hub.node() && node.may_serve(hub, place.node).await => {
-            forward(hub, &place, from, request, next).await
+    match hub.tunnel_location(id).await {
+        Ok(Some(location)) if Some(location.node) != hub.node() && node.may_serve(hub, location.node).await => {
+            forward(hub, &location, from, request, next).await
         }
         Ok(_) => next.run(request).await,
         Err(error) => error.into_response(),
@@ -134,13 +134,13 @@ fn tunnel_of(uri: &Uri) -> Option<TunnelId> {
 /// If the node can't be reached, the tunnel has ended with it, and this one may open it again.
 async fn forward(
     hub: &Handle,
-    place: &TunnelPlace,
+    location: &TunnelLocation,
     from: Option<IpAddr>,
     mut request: Request,
     next: Next,
 ) -> Response<Body> {
-    let mut options = HubClientOptions::new(place.url.clone(), HubCredential::None);
-    (options.pin, options.timeouts.connect) = (place.pin, CONNECT_TIMEOUT);
+    let mut options = HubClientOptions::new(location.url.clone(), HubCredential::None);
+    (options.pin, options.timeouts.connect) = (location.pin, CONNECT_TIMEOUT);
     let connected = match dial(&options).await {
         Ok(stream) => http1::handshake::<_, Body>(TokioIo::new(stream)).await.map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
@@ -148,7 +148,7 @@ async fn forward(
     let (mut sender, connection) = match connected {
         Ok(connected) => connected,
         Err(error) => {
-            tracing::info!(node.id = %place.node, error, "the node of a tunnel can't be reached");
+            tracing::info!(node.id = %location.node, error, "the node of a tunnel can't be reached");
             return next.run(request).await;
         }
     };
@@ -163,7 +163,7 @@ async fn forward(
     });
     let ours = request.extensions_mut().remove::<OnUpgrade>();
     let slot = request.extensions().get::<ConnectionSlot>().cloned();
-    if let Err(error) = address(hub, place, from, &mut request) {
+    if let Err(error) = address(hub, location, from, &mut request) {
         return error.into_response();
     }
     let Ok(Ok(answered)) = timeout(ANSWER_TIMEOUT, sender.send_request(request)).await else {
@@ -172,7 +172,7 @@ async fn forward(
     if answered.status() == StatusCode::SWITCHING_PROTOCOLS
         && let Some(ours) = ours
     {
-        // The other node knows the caller, so this connection is no stranger's.
+        // The other node knows the caller, so this connection doesn't count as unauthenticated.
         if let Some(Err(error)) = slot.as_ref().map(ConnectionSlot::accept) {
             return error.into_response();
         }
@@ -186,11 +186,11 @@ fn unreachable() -> Error {
 }
 
 /// Addresses the request to the node, and says where it comes from.
-fn address(hub: &Handle, place: &TunnelPlace, from: Option<IpAddr>, request: &mut Request) -> Result<()> {
+fn address(hub: &Handle, location: &TunnelLocation, from: Option<IpAddr>, request: &mut Request) -> Result<()> {
     let path = request.uri().path().to_owned();
     let from = ForwardedRequest { path, address: from };
     let sealed = hub.seal(CONTEXT, &serde_json::to_vec(&from).map_err(|error| Error::internal(&error))?);
-    let authority = place.url.split_once("://").map_or(place.url.as_str(), |(_, authority)| authority);
+    let authority = location.url.split_once("://").map_or(location.url.as_str(), |(_, authority)| authority);
     let value = |text: &str| HeaderValue::from_str(text).map_err(|error| Error::internal(&error));
     let (host, sealed) = (value(authority)?, value(&Base64UrlUnpadded::encode_string(&sealed))?);
     let target = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();

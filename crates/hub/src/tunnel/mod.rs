@@ -40,14 +40,14 @@ use crate::{
 };
 
 pub(crate) use elsewhere::pass_on;
-pub(crate) use relay::{hold_host, hold_remote};
+pub(crate) use relay::{serve_host, serve_remote};
 
 /// Per owner at a time.
 const MAX_TUNNELS: usize = 64;
 /// Concurrent socket pairs per tunnel.
 const MAX_CONNECTIONS: u32 = 32;
 /// Host sockets that wait for a remote.
-const MAX_SPARES: usize = 8;
+const MAX_WAITING_HOSTS: usize = 8;
 const MAX_BYTES: u64 = 64 << 30;
 const MAX_TUNNEL_TTL: Duration = Duration::from_secs(31 * 24 * 60 * 60);
 /// How often the clock is checked.
@@ -68,18 +68,18 @@ pub(crate) struct RelayedTunnel {
     owner: (TenantId, Actor),
     terms: Mutex<TunnelLimits>,
     /// Publishes until when the tunnel is open, and for whom.
-    hold: watch::Sender<TunnelHold>,
+    holder: watch::Sender<TunnelHolder>,
     relayed: AtomicU64,
     connections: AtomicU32,
-    spares: Mutex<VecDeque<oneshot::Sender<TunnelRemote>>>,
-    /// A spare host socket has arrived.
-    waiting: Notify,
+    waiting_hosts: Mutex<VecDeque<oneshot::Sender<TunnelRemote>>>,
+    /// A host socket has arrived and waits for a remote.
+    host_arrived: Notify,
     closed: CancellationToken,
 }
 
 /// Whoever opened or last renewed a tunnel. It ends with their credential.
 #[derive(Debug, Clone)]
-struct TunnelHold {
+struct TunnelHolder {
     by: Principal,
     expires_at: Timestamp,
 }
@@ -93,15 +93,15 @@ struct TunnelLimits {
 /// A remote's socket with its slot.
 struct TunnelRemote {
     socket: WebSocket,
-    place: TunnelSlot,
-    seat: Option<ConnectionSlot>,
+    tunnel_slot: TunnelSlot,
+    connection_slot: Option<ConnectionSlot>,
 }
 
 /// A connection slot of a tunnel, freed on drop.
 #[derive(Debug)]
 pub(crate) struct TunnelSlot {
     hub: Handle,
-    passage: Arc<RelayedTunnel>,
+    tunnel: Arc<RelayedTunnel>,
 }
 
 // === impl Handle ===
@@ -122,27 +122,27 @@ impl Handle {
         let (owner, terms) = (owner(&permit), TunnelLimits { token, max_bytes });
         let delegation = request.delegation_id;
         self.check_live_delegation(&permit, delegation).await?;
-        let hold = TunnelHold { by: by.clone(), expires_at: request.expires_at };
-        let (passage, is_new) = self.tunnels().enter(id, delegation, owner, terms, hold)?;
+        let holder = TunnelHolder { by: by.clone(), expires_at: request.expires_at };
+        let (tunnel, is_new) = self.tunnels().open_or_renew(id, delegation, owner, terms, holder)?;
         // Anyone who ends the delegation from now on finds the tunnel. Check for those who ended it just before.
         if let Err(error) = self.check_live_delegation(&permit, delegation).await {
-            self.tunnels().leave(&passage);
+            self.tunnels().close(&tunnel);
             return Err(error);
         }
-        if let Err(error) = self.claim_tunnel(&passage, request.expires_at).await {
-            self.tunnels().leave(&passage);
+        if let Err(error) = self.claim_tunnel(&tunnel, request.expires_at).await {
+            self.tunnels().close(&tunnel);
             return Err(error);
         }
         if is_new {
             let event = AuditEvent::TunnelOpened { tunnel: id, delegation, expires_at: request.expires_at, max_bytes };
             if let Err(error) = self.store().record_event(self.context(by), event).await {
-                self.tunnels().leave(&passage);
+                self.tunnels().close(&tunnel);
                 return Err(Error::from_store("tunnel", error));
             }
             self.metrics().tunnels.add(1);
-            self.tasks().spawn(keep(self.clone(), passage.clone()));
+            self.tasks().spawn(watch_until_end(self.clone(), tunnel.clone()));
         }
-        Ok(self.show_tunnel(&passage))
+        Ok(self.show_tunnel(&tunnel))
     }
 
     pub async fn tunnel(&self, by: &Principal, id: TunnelId) -> Result<Tunnel> {
@@ -151,14 +151,14 @@ impl Handle {
 
     /// Cuts all connections immediately.
     pub async fn close_tunnel(&self, by: &Principal, id: TunnelId) -> Result<()> {
-        let passage = self.own_tunnel(by, id)?;
-        self.tunnels().leave(&passage);
+        let tunnel = self.own_tunnel(by, id)?;
+        self.tunnels().close(&tunnel);
         Ok(())
     }
 
     /// The delegation has ended or is about to: its traffic is cut.
     pub(crate) fn cut_tunnels_of(&self, delegation: DelegationId) {
-        self.tunnels().leave_all(delegation);
+        self.tunnels().close_all_of(delegation);
     }
 
     /// Unknown and foreign tunnels get the same answer.
@@ -176,20 +176,20 @@ impl Handle {
         })
     }
 
-    fn show_tunnel(&self, passage: &RelayedTunnel) -> Tunnel {
+    fn show_tunnel(&self, tunnel: &RelayedTunnel) -> Tunnel {
         let origin = self.origin();
         let origin = match origin.strip_prefix("http") {
             Some(rest) => format!("ws{rest}"),
             None => origin,
         };
         Tunnel {
-            tunnel_id: passage.id,
-            delegation_id: passage.delegation,
-            url: format!("{origin}{URL}{}", passage.id),
-            expires_at: passage.hold.borrow().expires_at,
-            max_bytes: passage.terms().max_bytes,
-            relayed_bytes: passage.relayed.load(Ordering::Relaxed),
-            open_connections: passage.connections.load(Ordering::Relaxed),
+            tunnel_id: tunnel.id,
+            delegation_id: tunnel.delegation,
+            url: format!("{origin}{URL}{}", tunnel.id),
+            expires_at: tunnel.holder.borrow().expires_at,
+            max_bytes: tunnel.terms().max_bytes,
+            relayed_bytes: tunnel.relayed.load(Ordering::Relaxed),
+            open_connections: tunnel.connections.load(Ordering::Relaxed),
         }
     }
 }
@@ -203,33 +203,33 @@ fn token_hash(hex: &str) -> Result<[u8; 32]> {
 }
 
 /// Cuts the tunnel when it expires, when its holder's credential or right to open tunnels ends, and when the hub stops.
-async fn keep(hub: Handle, passage: Arc<RelayedTunnel>) {
-    let mut holds = passage.hold.subscribe();
-    let mut hold = holds.borrow_and_update().clone();
-    let guarded = |hold: &TunnelHold| AccessGuard::new(&hub, &hold.by, StreamRight::May(Action::OpenTunnel));
-    let mut guard = guarded(&hold);
+async fn watch_until_end(hub: Handle, tunnel: Arc<RelayedTunnel>) {
+    let mut holders = tunnel.holder.subscribe();
+    let mut holder = holders.borrow_and_update().clone();
+    let guarded = |holder: &TunnelHolder| AccessGuard::new(&hub, &holder.by, StreamRight::May(Action::OpenTunnel));
+    let mut guard = guarded(&holder);
     loop {
         // Timers don't count the time a machine was suspended.
-        let left = hold.expires_at.since(hub.now()).min(CLOCK_INTERVAL);
+        let left = holder.expires_at.since(hub.now()).min(CLOCK_INTERVAL);
         tokio::select! {
-            () = passage.closed.cancelled() => break,
+            () = tunnel.closed.cancelled() => break,
             () = hub.drained() => break,
             _ = guard.broken() => break,
             // It was renewed, perhaps with another credential, and may now end later or earlier.
-            Ok(()) = holds.changed() => {
-                hold = holds.borrow_and_update().clone();
-                guard = guarded(&hold);
+            Ok(()) = holders.changed() => {
+                holder = holders.borrow_and_update().clone();
+                guard = guarded(&holder);
             }
-            () = sleep(left) => if hold.expires_at <= hub.now() || hub.is_ended_elsewhere(&passage).await { break },
+            () = sleep(left) => if holder.expires_at <= hub.now() || hub.is_ended_elsewhere(&tunnel).await { break },
         }
     }
-    hub.tunnels().leave(&passage);
-    hub.release_tunnel(passage.id).await;
+    hub.tunnels().close(&tunnel);
+    hub.release_tunnel(tunnel.id).await;
     hub.metrics().tunnels.take(1);
-    let (tunnel, delegation, bytes) = (passage.id, passage.delegation, passage.relayed.load(Ordering::Relaxed));
-    let event = AuditEvent::TunnelClosed { tunnel, delegation, bytes };
-    if let Err(error) = hub.store().record_event(hub.context(&hold.by), event).await {
-        tracing::warn!(tunnel.id = %passage.id, %error, "could not log the end of a tunnel");
+    let (id, delegation, bytes) = (tunnel.id, tunnel.delegation, tunnel.relayed.load(Ordering::Relaxed));
+    let event = AuditEvent::TunnelClosed { tunnel: id, delegation, bytes };
+    if let Err(error) = hub.store().record_event(hub.context(&holder.by), event).await {
+        tracing::warn!(tunnel.id = %id, %error, "could not log the end of a tunnel");
     }
 }
 
@@ -244,13 +244,13 @@ impl OpenTunnels {
         self.lock().get(&id).cloned()
     }
 
-    fn enter(
+    fn open_or_renew(
         &self,
         id: TunnelId,
         delegation: DelegationId,
         owner: (TenantId, Actor),
         terms: TunnelLimits,
-        hold: TunnelHold,
+        holder: TunnelHolder,
     ) -> Result<(Arc<RelayedTunnel>, bool)> {
         let mut open = self.lock();
         if let Some(found) = open.get(&id) {
@@ -261,45 +261,45 @@ impl OpenTunnels {
                 return Err(Error::invalid("delegation_id", "must be the delegation the tunnel was opened for"));
             }
             *lock(&found.terms) = terms;
-            found.hold.send_replace(hold);
+            found.holder.send_replace(holder);
             return Ok((found.clone(), false));
         }
-        if open.values().filter(|passage| passage.owner == owner).count() >= MAX_TUNNELS {
+        if open.values().filter(|tunnel| tunnel.owner == owner).count() >= MAX_TUNNELS {
             return Err(Error::new(Code::TooManyRequests, format!("You can have at most {MAX_TUNNELS} open tunnels."))
                 .hint("Close those you no longer need."));
         }
-        let passage = Arc::new(RelayedTunnel {
+        let tunnel = Arc::new(RelayedTunnel {
             id,
             delegation,
             owner,
             terms: Mutex::new(terms),
-            hold: watch::Sender::new(hold),
+            holder: watch::Sender::new(holder),
             relayed: AtomicU64::new(0),
             connections: AtomicU32::new(0),
-            spares: Mutex::default(),
-            waiting: Notify::new(),
+            waiting_hosts: Mutex::default(),
+            host_arrived: Notify::new(),
             closed: CancellationToken::new(),
         });
-        open.insert(id, passage.clone());
-        Ok((passage, true))
+        open.insert(id, tunnel.clone());
+        Ok((tunnel, true))
     }
 
-    fn leave_all(&self, delegation: DelegationId) {
-        self.lock().retain(|_, passage| {
-            let stays = passage.delegation != delegation;
+    fn close_all_of(&self, delegation: DelegationId) {
+        self.lock().retain(|_, tunnel| {
+            let stays = tunnel.delegation != delegation;
             if !stays {
-                passage.closed.cancel();
+                tunnel.closed.cancel();
             }
             stays
         });
     }
 
-    fn leave(&self, passage: &RelayedTunnel) {
-        passage.closed.cancel();
+    fn close(&self, tunnel: &RelayedTunnel) {
+        tunnel.closed.cancel();
         let mut open = self.lock();
         // Meanwhile the same id may have been reused.
-        if open.get(&passage.id).is_some_and(|found| std::ptr::eq(&**found, passage)) {
-            open.remove(&passage.id);
+        if open.get(&tunnel.id).is_some_and(|found| std::ptr::eq(&**found, tunnel)) {
+            open.remove(&tunnel.id);
         }
     }
 }
@@ -324,13 +324,13 @@ impl RelayedTunnel {
     }
 
     /// A slot for one more remote.
-    pub(crate) fn place(self: &Arc<Self>, hub: &Handle) -> Result<TunnelSlot> {
+    pub(crate) fn take_slot(self: &Arc<Self>, hub: &Handle) -> Result<TunnelSlot> {
         let taken = self
             .connections
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| (open < MAX_CONNECTIONS).then_some(open + 1));
         taken.map_err(|_| Error::new(Code::TooManyRequests, "The tunnel has reached its connection limit."))?;
         hub.metrics().tunnel_connections.add(1);
-        Ok(TunnelSlot { hub: hub.clone(), passage: self.clone() })
+        Ok(TunnelSlot { hub: hub.clone(), tunnel: self.clone() })
     }
 }
 
@@ -338,7 +338,7 @@ impl RelayedTunnel {
 
 impl fmt::Debug for TunnelRemote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Remote").finish_non_exhaustive()
+        f.debug_struct("TunnelRemote").finish_non_exhaustive()
     }
 }
 
@@ -346,7 +346,7 @@ impl fmt::Debug for TunnelRemote {
 
 impl Drop for TunnelSlot {
     fn drop(&mut self) {
-        self.passage.connections.fetch_sub(1, Ordering::Relaxed);
+        self.tunnel.connections.fetch_sub(1, Ordering::Relaxed);
         self.hub.metrics().tunnel_connections.take(1);
     }
 }

@@ -14,7 +14,7 @@ use tokio::{
     time::{interval, timeout},
 };
 
-use super::{MAX_SPARES, RelayedTunnel, TunnelRemote, TunnelSlot, lock};
+use super::{MAX_WAITING_HOSTS, RelayedTunnel, TunnelRemote, TunnelSlot, lock};
 use crate::{Handle, connection_slot::ConnectionSlot};
 
 /// How long a remote waits for its host.
@@ -41,62 +41,62 @@ enum RelayEnd {
 }
 
 /// A host socket, from waiting to the end of its connection.
-pub(crate) async fn hold_host(
+pub(crate) async fn serve_host(
     hub: Handle,
-    passage: Arc<RelayedTunnel>,
+    tunnel: Arc<RelayedTunnel>,
     mut host: WebSocket,
-    seat: Option<ConnectionSlot>,
+    connection_slot: Option<ConnectionSlot>,
 ) {
     let (give, taken) = oneshot::channel();
     let too_many = {
-        let mut spares = lock(&passage.spares);
-        spares.retain(|spare| !spare.is_closed());
-        let too_many = spares.len() >= MAX_SPARES;
+        let mut waiting_hosts = lock(&tunnel.waiting_hosts);
+        waiting_hosts.retain(|host| !host.is_closed());
+        let too_many = waiting_hosts.len() >= MAX_WAITING_HOSTS;
         if !too_many {
-            spares.push_back(give);
+            waiting_hosts.push_back(give);
         }
         too_many
     };
     if too_many {
         return close(&mut host, CLOSE_POLICY, "too many sockets are already waiting").await;
     }
-    passage.waiting.notify_one();
-    let remote = match wait(&passage, &mut host, taken).await {
+    tunnel.host_arrived.notify_one();
+    let remote = match wait(&tunnel, &mut host, taken).await {
         Ok(remote) => remote,
         Err(RelayEnd::Left) => return,
         Err(RelayEnd::Cut | RelayEnd::TooMuch) => return close(&mut host, CLOSE_POLICY, "the tunnel has ended").await,
     };
     if host.send(Message::text("paired")).await.is_err() {
         // The host socket left just now. Try another.
-        return seek(&passage, remote).await;
+        return pair_with_host(&tunnel, remote).await;
     }
-    relay(&hub, &passage, host, remote).await;
-    drop(seat);
+    relay(&hub, &tunnel, host, remote).await;
+    drop(connection_slot);
 }
 
 /// Waits for a remote, and notices if the host leaves meanwhile.
 async fn wait(
-    passage: &RelayedTunnel,
+    tunnel: &RelayedTunnel,
     host: &mut WebSocket,
     mut taken: oneshot::Receiver<TunnelRemote>,
 ) -> Result<TunnelRemote, RelayEnd> {
     let mut beat = interval(PING_INTERVAL);
-    let mut unheard = 0;
+    let mut missed_pings = 0;
     loop {
         tokio::select! {
             biased;
-            () = passage.closed.cancelled() => return Err(RelayEnd::Cut),
+            () = tunnel.closed.cancelled() => return Err(RelayEnd::Cut),
             remote = &mut taken => return remote.map_err(|_| RelayEnd::Cut),
             message = host.recv() => match message {
-                Some(Ok(Message::Ping(_) | Message::Pong(_))) => unheard = 0,
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => missed_pings = 0,
                 // It must not send anything before it is paired.
                 Some(Ok(Message::Binary(_) | Message::Text(_) | Message::Close(_)) | Err(_)) | None => {
                     return Err(RelayEnd::Left);
                 }
             },
             _ = beat.tick() => {
-                unheard += 1;
-                if unheard > MAX_MISSED_PINGS || host.send(Message::Ping(Bytes::new())).await.is_err() {
+                missed_pings += 1;
+                if missed_pings > MAX_MISSED_PINGS || host.send(Message::Ping(Bytes::new())).await.is_err() {
                     return Err(RelayEnd::Left);
                 }
             }
@@ -105,27 +105,27 @@ async fn wait(
 }
 
 /// A remote's socket.
-pub(crate) async fn hold_remote(
-    passage: Arc<RelayedTunnel>,
+pub(crate) async fn serve_remote(
+    tunnel: Arc<RelayedTunnel>,
     socket: WebSocket,
-    place: TunnelSlot,
-    seat: Option<ConnectionSlot>,
+    tunnel_slot: TunnelSlot,
+    connection_slot: Option<ConnectionSlot>,
 ) {
-    seek(&passage, TunnelRemote { socket, place, seat }).await;
+    pair_with_host(&tunnel, TunnelRemote { socket, tunnel_slot, connection_slot }).await;
 }
 
 /// Pairs the remote with the host's oldest waiting socket, or with the next one.
-async fn seek(passage: &RelayedTunnel, mut remote: TunnelRemote) {
+async fn pair_with_host(tunnel: &RelayedTunnel, mut remote: TunnelRemote) {
     loop {
-        remote = match offer(passage, remote) {
+        remote = match try_pair(tunnel, remote) {
             Ok(()) => return,
             Err(remote) => remote,
         };
-        let comes = tokio::select! {
-            () = passage.closed.cancelled() => None,
-            comes = timeout(HOST_TIMEOUT, passage.waiting.notified()) => comes.ok(),
+        let arrived = tokio::select! {
+            () = tunnel.closed.cancelled() => None,
+            arrived = timeout(HOST_TIMEOUT, tunnel.host_arrived.notified()) => arrived.ok(),
         };
-        if comes.is_none() {
+        if arrived.is_none() {
             return close(&mut remote.socket, NO_HOST, "the host does not respond").await;
         }
     }
@@ -133,10 +133,10 @@ async fn seek(passage: &RelayedTunnel, mut remote: TunnelRemote) {
 
 /// Returns the remote if no host socket waits.
 #[allow(clippy::result_large_err, reason = "it is handed back, not an error")]
-fn offer(passage: &RelayedTunnel, mut remote: TunnelRemote) -> Result<(), TunnelRemote> {
+fn try_pair(tunnel: &RelayedTunnel, mut remote: TunnelRemote) -> Result<(), TunnelRemote> {
     loop {
-        let Some(spare) = lock(&passage.spares).pop_front() else { return Err(remote) };
-        match spare.send(remote) {
+        let Some(host) = lock(&tunnel.waiting_hosts).pop_front() else { return Err(remote) };
+        match host.send(remote) {
             Ok(()) => return Ok(()),
             // It has left meanwhile.
             Err(back) => remote = back,
@@ -144,15 +144,15 @@ fn offer(passage: &RelayedTunnel, mut remote: TunnelRemote) -> Result<(), Tunnel
     }
 }
 
-async fn relay(hub: &Handle, passage: &RelayedTunnel, host: WebSocket, remote: TunnelRemote) {
-    let TunnelRemote { socket, place, seat } = remote;
+async fn relay(hub: &Handle, tunnel: &RelayedTunnel, host: WebSocket, remote: TunnelRemote) {
+    let TunnelRemote { socket, tunnel_slot, connection_slot } = remote;
     let ((mut to_host, mut from_host), (mut to_remote, mut from_remote)) = (host.split(), socket.split());
     let end = {
-        let up = std::pin::pin!(pump(hub, passage, &mut from_remote, &mut to_host));
-        let down = std::pin::pin!(pump(hub, passage, &mut from_host, &mut to_remote));
+        let up = std::pin::pin!(pump(hub, tunnel, &mut from_remote, &mut to_host));
+        let down = std::pin::pin!(pump(hub, tunnel, &mut from_host, &mut to_remote));
         tokio::select! {
             biased;
-            () = passage.closed.cancelled() => RelayEnd::Cut,
+            () = tunnel.closed.cancelled() => RelayEnd::Cut,
             end = select(up, down) => match end {
                 Either::Left((end, _)) | Either::Right((end, _)) => end,
             },
@@ -163,8 +163,8 @@ async fn relay(hub: &Handle, passage: &RelayedTunnel, host: WebSocket, remote: T
         RelayEnd::TooMuch => (TOO_MUCH, "the tunnel has reached its byte limit"),
         RelayEnd::Cut => (CLOSE_POLICY, "the tunnel has ended"),
     };
-    tracing::debug!(tunnel.id = %passage.id, ?end, "a connection of a tunnel ended");
-    drop((place, seat));
+    tracing::debug!(tunnel.id = %tunnel.id, ?end, "a connection of a tunnel ended");
+    drop((tunnel_slot, connection_slot));
     // Nothing more passes, not even data in flight.
     if end == RelayEnd::Cut {
         return;
@@ -175,32 +175,32 @@ async fn relay(hub: &Handle, passage: &RelayedTunnel, host: WebSocket, remote: T
 }
 
 /// One direction.
-async fn pump<From, To>(hub: &Handle, passage: &RelayedTunnel, from: &mut From, to: &mut To) -> RelayEnd
+async fn pump<From, To>(hub: &Handle, tunnel: &RelayedTunnel, from: &mut From, to: &mut To) -> RelayEnd
 where
     From: Stream<Item = Result<Message, axum::Error>> + Unpin,
     To: Sink<Message> + Unpin,
 {
-    let mut unheard = 0;
+    let mut missed_pings = 0;
     loop {
         let passed = match timeout(PING_INTERVAL, from.next()).await {
             // This end was silent, so nothing was sent to the other one: ping it.
             Err(_) => {
-                unheard += 1;
-                if unheard > MAX_MISSED_PINGS {
+                missed_pings += 1;
+                if missed_pings > MAX_MISSED_PINGS {
                     return RelayEnd::Left;
                 }
                 to.send(Message::Ping(Bytes::new())).await
             }
             Ok(Some(Ok(Message::Binary(bytes)))) => {
-                unheard = 0;
-                if !passage.admit(bytes.len()) {
+                missed_pings = 0;
+                if !tunnel.admit(bytes.len()) {
                     return RelayEnd::TooMuch;
                 }
                 hub.metrics().tunnel_bytes.add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
                 to.send(Message::Binary(bytes)).await
             }
             Ok(Some(Ok(Message::Ping(_) | Message::Pong(_)))) => {
-                unheard = 0;
+                missed_pings = 0;
                 continue;
             }
             // Only binary messages are relayed.

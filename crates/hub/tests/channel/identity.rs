@@ -221,3 +221,27 @@ async fn a_socket_keeps_its_connection_slot() {
     let read = tokio::time::timeout(crate::world::PATIENCE, stream.read(&mut byte)).await.unwrap();
     assert!(matches!(read, Ok(0) | Err(_)), "a third connection is turned away");
 }
+
+/// Whoever may only start runs follows none, and takes no open answer away from the key whose token they hold.
+#[tokio::test]
+async fn who_may_only_start_runs_is_not_told_what_happens_in_them() {
+    let world = World::start().await;
+    world.agent("builder").await;
+    let scopes = async |scopes: Value| {
+        let token =
+            world.owner.post("/api/v1/tokens", json!({"ttl_seconds": 3600, "scopes": scopes})).await.expect(201);
+        token["token"].as_str().unwrap().to_owned()
+    };
+    let execute = json!({"header": {"msg_id": "e1", "type": "request", "to": "builder", "timestamp": 1},
+        "payload": {"action": "execute", "query": "cat secret"}});
+    for (scopes, words) in [(scopes(json!(["call"])).await, "call"), (scopes(json!(["read"])).await, "read")] {
+        let by = world.anonymous().key(&scopes);
+        let reply = by.post("/api/envelope", execute.clone()).await;
+        assert_eq!(reply.status, 403, "{words}: {}", String::from_utf8_lossy(&reply.body));
+        let mut peer = TestPeer::connect(&world, WS, Some(&scopes)).await;
+        let refused = peer.request(json!({"action": "register", "peer_role": "host"})).await;
+        assert_eq!((&refused["ok"], &refused["error"]["code"]), (&json!(false), &json!("forbidden")), "{words}");
+    }
+    let channels = world.owner.get("/api/v1/channels").await.expect(200);
+    assert_eq!(channels["channels"], json!([]), "what is refused leaves no channel behind");
+}

@@ -241,3 +241,24 @@ async fn arguments_that_are_too_expensive_to_check_are_refused() {
     sub.send(&frame).await;
     host.find_action("call_tool").await;
 }
+
+/// What a tool returns is said to the agent, too: a token, which is made to be handed on, doesn't say it to a run that its
+/// person started with their own key.
+#[tokio::test]
+async fn a_token_answers_no_tool_call_of_an_unwalled_run() {
+    let world = World::start().await;
+    let (mut sub, mut host, id) = at_work(&world).await;
+    let frame = sub.frame("request", call(&id, "read", json!({"path": "a"})));
+    sub.send(&frame).await;
+    let asked = host.find_action("call_tool").await;
+    let token = world.owner.post("/api/v1/tokens", json!({"ttl_seconds": 3600})).await.expect(201);
+    let mut other = TestPeer::connect(&world, super::peer::WS, token["token"].as_str()).await;
+    other.register(json!({"peer_role": "host", "tools": tools()})).await;
+    let mut reply = other.frame("response", json!({"action": "call_tool", "ok": true, "result": {"text": "lie"}}));
+    reply["header"]["parent_id"] = asked["header"]["msg_id"].clone();
+    assert_eq!(other.ask(&reply).await["payload"]["error"]["code"], "forbidden");
+    let mut reply = host.frame("response", json!({"ok": true, "result": {"text": "truth"}}));
+    reply["header"]["parent_id"] = asked["header"]["msg_id"].clone();
+    host.send(&reply).await;
+    assert_eq!(sub.find_action("call_tool").await["payload"]["result"], json!({"text": "truth"}));
+}

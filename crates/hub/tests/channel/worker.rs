@@ -347,7 +347,10 @@ async fn input_reaches_the_worker_asked_or_unsolicited() {
     assert_eq!(answer["payload"], json!({"action": "require_input", "ok": true, "parts": [{"text": "blue"}]}));
     world.owner.post(&path, json!({"parts": [{"text": "and red"}]})).await.expect(200);
     let unasked = peer.find_action("input").await;
-    assert_eq!(unasked["payload"], json!({"action": "input", "task_run_id": id, "parts": [{"text": "and red"}]}));
+    let input = unasked["payload"]["input_id"].clone();
+    assert!(input.as_str().unwrap().starts_with("inp_"), "{unasked}");
+    let expected = json!({"action": "input", "task_run_id": id, "parts": [{"text": "and red"}], "input_id": input});
+    assert_eq!(unasked["payload"], expected);
 }
 
 #[tokio::test]

@@ -3,11 +3,16 @@
 use serde_json::{Value, json};
 
 use super::receiver::{WebhookReceiver, completed, secret, tried, world};
-use crate::world::{Engine, on_all};
+use crate::{
+    people::person,
+    world::{Engine, on_all},
+};
 
 on_all! {
     an_agent_sees_its_own_deliveries_and_has_its_own_secret
     a_secret_is_stable_and_unique_to_its_owner
+    a_removed_person_is_told_nothing_more
+    whoever_started_a_run_of_an_agent_that_became_private_is_not_told_what_it_asks
 }
 
 async fn an_agent_sees_its_own_deliveries_and_has_its_own_secret(engine: Engine) {
@@ -84,4 +89,49 @@ async fn a_secret_is_stable_and_unique_to_its_owner(engine: Engine) {
     let file = std::fs::metadata(world.data.path().join("hub/webhook.key")).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::mode(&file.permissions());
     assert_eq!((file.len(), mode & 0o777), (32, 0o600));
+}
+
+/// The run goes on, but nothing of it goes to an address that they left behind.
+async fn a_removed_person_is_told_nothing_more(engine: Engine) {
+    let receiver = WebhookReceiver::start(&[]).await;
+    let (world, device) = world(engine, |_| {}).await;
+    let olga = person(&world, "olga", "operator").await;
+    let create = json!({"agent_id": "builder", "callback_url": receiver.url(), "callback_events": ["approval"]});
+    let run = olga.post("/api/v1/task-runs", create).await.expect(201)["task_run_id"].as_str().unwrap().to_owned();
+    device.claim().await;
+    world.owner.delete("/api/v1/users/olga").await.expect(200);
+    let asks = json!({"epoch": 1, "tool": "Bash", "input": {"command": "cat secret"}, "diff": "-secret"});
+    let path = format!("/api/v1/task-runs/{run}");
+    let asked = device.client.post(&format!("{path}/permission-requests"), asks).await.expect(201);
+    device
+        .client
+        .post(&format!("{path}/complete"), json!({"epoch": 1, "output": {"text": "secret"}}))
+        .await
+        .expect(200);
+    let about_request = asked["permission_request_id"].as_str().unwrap().replace("prm_", "dlv_");
+    let why = "The person whose address this is was removed, or may no longer see the run.";
+    for delivery in [about_request, run.replace("run_", "dlv_")] {
+        let given_up = tried(&world, &delivery, 1, "failed").await;
+        assert_eq!((&given_up["last_error"], &given_up["last_status"]), (&json!(why), &json!(null)), "{delivery}");
+    }
+    assert_eq!(receiver.count(), 0);
+}
+
+async fn whoever_started_a_run_of_an_agent_that_became_private_is_not_told_what_it_asks(engine: Engine) {
+    let receiver = WebhookReceiver::start(&[]).await;
+    let (world, device) = world(engine, |_| {}).await;
+    let olga = person(&world, "olga", "operator").await;
+    let create = json!({"agent_id": "builder", "callback_url": receiver.url(), "callback_events": ["approval"]});
+    let run = olga.post("/api/v1/task-runs", create).await.expect(201)["task_run_id"].as_str().unwrap().to_owned();
+    device.claim().await;
+    world.owner.patch("/api/v1/agent-accounts/builder", json!({"callers": "owner"})).await.expect(200);
+    let asks = json!({"epoch": 1, "tool": "Bash", "input": {"command": "cat PRIVATE"}, "cwd": "/PRIVATE",
+        "paths": ["/PRIVATE/x"], "reason": "PRIVATE", "diff": "-PRIVATE"});
+    let path = format!("/api/v1/task-runs/{run}");
+    device.client.post(&format!("{path}/permission-requests"), asks).await.expect(201);
+    let told = receiver.next().await.json();
+    assert_eq!((&told["tool"], &told["private"], &told["input"]), (&json!("Bash"), &json!(true), &json!(null)));
+    assert!(!told.to_string().contains("PRIVATE"), "{told}");
+    assert_eq!(olga.get(&path).await.expect(200)["waits_for"]["what"], "Bash");
+    assert_eq!(world.owner.get(&path).await.expect(200)["waits_for"]["what"], "Bash: cat PRIVATE");
 }

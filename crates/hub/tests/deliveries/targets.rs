@@ -25,7 +25,7 @@ async fn a_failing_target_is_paused_and_probed_once(engine: Engine) {
     let (ill, well) =
         (WebhookReceiver::start(&[ReceiverAnswer::Status(500); 3]).await, WebhookReceiver::start(&[]).await);
     let (world, device) = world(engine, |options| {
-        options.outbox.patience = CircuitPolicy { failures: 2, pause: 60 * SECOND };
+        options.outbox.circuit_policy = CircuitPolicy { failures: 2, pause: 60 * SECOND };
         options.outbox.retries = vec![SECOND; 9];
     })
     .await;
@@ -60,7 +60,7 @@ async fn a_failing_target_is_paused_and_probed_once(engine: Engine) {
 async fn a_visible_failure_counts_against_its_target_from_its_own_time() {
     let (ill, well) = (WebhookReceiver::start(&[ReceiverAnswer::Status(500)]).await, WebhookReceiver::start(&[]).await);
     let (world, device, store) = holding(|options| {
-        options.outbox.patience = CircuitPolicy { failures: 1, pause: 60 * SECOND };
+        options.outbox.circuit_policy = CircuitPolicy { failures: 1, pause: 60 * SECOND };
     })
     .await;
     let held = store.hold("record_attempt");
@@ -142,7 +142,7 @@ async fn requests_for_approval_have_slots_of_their_own(engine: Engine) {
 async fn many_deliveries_to_a_failing_target_do_not_block_the_others(engine: Engine) {
     let (ill, well) = (WebhookReceiver::start(&[ReceiverAnswer::Status(500)]).await, WebhookReceiver::start(&[]).await);
     let (world, device) = world(engine, |options| {
-        options.outbox.patience = CircuitPolicy { failures: 1, pause: 3600 * SECOND };
+        options.outbox.circuit_policy = CircuitPolicy { failures: 1, pause: 3600 * SECOND };
         options.outbox.slots = 2;
     })
     .await;
@@ -160,7 +160,7 @@ async fn a_resent_delivery_does_not_wait_for_its_target(engine: Engine) {
     let ill = WebhookReceiver::start(&[ReceiverAnswer::Status(500)]).await;
     let (world, device) = world(engine, |options| {
         // No polling within this test.
-        options.outbox.patience = CircuitPolicy { failures: 1, pause: 3600 * SECOND };
+        options.outbox.circuit_policy = CircuitPolicy { failures: 1, pause: 3600 * SECOND };
         options.outbox.retries = vec![3600 * SECOND; 9];
     })
     .await;

@@ -118,6 +118,9 @@ impl<'a> GoldenFixture<'a> {
         if let Some(tunnel) = self.made.get("tunnel") {
             self.maker.delete(&format!("/api/v1/tunnels/{tunnel}")).await;
         }
+        if let Some(view) = self.made.get("name") {
+            self.maker.delete(&format!("/api/v1/run-views/{view}")).await;
+        }
         if let Some(target) = self.made.get("target") {
             self.maker.delete(&format!("/api/v1/notification-targets/{target}")).await;
         }
@@ -153,6 +156,9 @@ impl<'a> GoldenFixture<'a> {
             _ if path.ends_with("/input-requests") => json!({"epoch": 1, "prompt": "?"}),
             _ if path.ends_with("/complete") => json!({"epoch": 1, "output": {"text": "x"}}),
             _ if path.ends_with("/fail") => json!({"epoch": 1, "output": {"error": "x"}}),
+            _ if path.ends_with("/worktree") => json!({"action": "apply"}),
+            _ if path.ends_with("/worktree/outcome") => json!({"number": 1, "outcome": {"result": "done"}}),
+            "/api/v1/run-views/{name}" => json!({"status": "failed"}),
             _ if path.ends_with("/progress") || path.ends_with("/release") => json!({"epoch": 1}),
             "/api/v1/permission-requests/{permission}/decision" => json!({"approved": true}),
             "/api/v1/tunnels/{tunnel}" => tunnel(self.world, &self.need("delegation").await),
@@ -290,7 +296,11 @@ impl<'a> GoldenFixture<'a> {
                 self.maker.put(&format!("/api/v1/tunnels/{id}"), terms).await.expect(200);
                 ("tunnel", id)
             }
-            "name" => ("name", "file".to_owned()),
+            // Of a file, and of a view.
+            "name" => {
+                self.maker.put("/api/v1/run-views/file", json!({"status": "failed"})).await.expect(200);
+                ("name", "file".to_owned())
+            }
             other => ("other", missing(other)),
         }
     }

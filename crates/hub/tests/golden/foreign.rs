@@ -47,6 +47,10 @@ async fn a_foreign_id_is_answered_like_a_missing_one(engine: Engine) {
         if row.method == "put" && (row.path.ends_with("{tunnel}") || row.path.ends_with("{delegation}")) {
             continue;
         }
+        // Everybody has views of their own under any name.
+        if row.path.ends_with("/run-views/{name}") {
+            continue;
+        }
         let mut theirs = GoldenFixture::new(&world, &foreign);
         let path = theirs.fill(row.path).await;
         let body = theirs.body(&row).await;

@@ -393,7 +393,7 @@ async fn a_bot_that_others_use_says_so(engine: Engine) {
     }
     // Messages arrive all the same.
     let problem = format!(
-        "The buttons don't work: another program receives what happens to this bot ({conflict}). Connect a bot that nothing \
+        "The buttons don't work: another program receives this bot's updates ({conflict}). Connect a bot that nothing \
          else uses."
     );
     assert_eq!(said, json!({"delivered": true, "status": 200, "error": problem}));

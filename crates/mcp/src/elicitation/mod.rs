@@ -36,7 +36,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Elicitation {
     pub(crate) dialect: FormDialect,
-    pub(crate) way: ElicitationWay,
+    pub(crate) way: ElicitationMethod,
 }
 
 /// What a form can have, besides texts.
@@ -49,7 +49,7 @@ pub(crate) enum FormDialect {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ElicitationWay {
+pub(crate) enum ElicitationMethod {
     /// With a request of the server, while the tool waits.
     Request,
     /// With the result of the tool. The client then calls it again.
@@ -149,8 +149,8 @@ impl Elicitation {
             false => FormDialect::SingleChoice,
         };
         let way = match since(&ProtocolVersion::V_2026_07_28) {
-            true => ElicitationWay::Result,
-            false => ElicitationWay::Request,
+            true => ElicitationMethod::Result,
+            false => ElicitationMethod::Request,
         };
         Some(Self { dialect, way })
     }

@@ -20,7 +20,7 @@ use crate::{
     AgentCall, AgentCallAnswer, AgentCallRef, AgentCallState, AgentQuestion, AgentTask, AnswerContent, McpToolServer,
     RemoteAgentRequest, ToolError,
     elicitation::{
-        Elicitation, ElicitationWay, FormAnswerer, FormOutcome, FormRetry, FormState, MAX_ROUNDS, QuestionForm,
+        Elicitation, ElicitationMethod, FormAnswerer, FormOutcome, FormRetry, FormState, MAX_ROUNDS, QuestionForm,
         QuestionRef, UnansweredForm, has_user,
     },
 };
@@ -230,11 +230,11 @@ impl Turn<'_> {
             return NextForm::No(None);
         };
         match elicitation.way {
-            ElicitationWay::Result => {
+            ElicitationMethod::Result => {
                 let state = FormState { question, agent_url: self.agent.clone(), round: round + 1 };
                 state.ask(params).map_or(NextForm::No(None), NextForm::Result)
             }
-            ElicitationWay::Request => {
+            ElicitationMethod::Request => {
                 let answerer = FormAnswerer {
                     agents: self.server.agents_handle(),
                     caller: self.context.extensions.get().cloned(),

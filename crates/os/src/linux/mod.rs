@@ -3,6 +3,7 @@
 
 pub(crate) mod beneath;
 pub mod file_space;
+pub(crate) mod folder_marks;
 pub mod folder_watcher;
 pub mod machine;
 pub mod mounts;

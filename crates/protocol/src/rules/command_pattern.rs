@@ -37,7 +37,7 @@ const PROGRAM_FOLDERS: [&str; 4] = ["/bin/", "/usr/bin/", "/usr/local/bin/", "/o
 
 /// What `*` may follow: programs with the words that must come first, each list of words on its own. Whatever plain words
 /// come next, these run nothing but what the folder's own project does anyway, and reach no address. `_` is a word that the
-/// pattern names. Everything else is refused: nobody knows every program that starts others or asks the network.
+/// pattern names. Everything else is refused: a complete list of programs that start others or use the network can't exist.
 const OPEN_ENDED: &[(&str, &[&str])] = &[
     ("git", GIT_OPEN_ENDED),
     ("cargo", &["bench", "build", "check", "clippy", "doc", "fmt", "metadata", "nextest run", "test", "tree"]),

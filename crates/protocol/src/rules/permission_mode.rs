@@ -175,7 +175,7 @@ impl std::fmt::Display for TrustReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Edit => f.write_str("edits in the run's folder are accepted"),
-            Self::Walled => f.write_str("everything inside the walls of the device is accepted"),
+            Self::Walled => f.write_str("everything in the sandbox of the device is accepted"),
             Self::Command(pattern) => write!(f, "`{pattern}` is a trusted command"),
         }
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::wire::event::ArtifactChange;
 use crate::{
-    ConversationId, Json, RunId, Timestamp, WorkspaceId,
+    ConversationId, InputId, Json, RunId, Timestamp, WorkspaceId,
     rules::{permission::DecisionScope, permission_mode::PermissionMode},
     wire::{
         part::{Part, PartContent},
@@ -108,7 +108,7 @@ pub struct RunTask {
     /// the agent's folder. An adapter that can't do that refuses the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worktrees: Option<String>,
-    /// Whether the agent's owner created it in person, and nobody else said anything in its conversation. A host with
+    /// Whether the agent's owner created it in person, and nobody else took part in its conversation. A host with
     /// memory may continue a session of its own only then, unless the device's owner allows it for everyone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub for_owner: bool,
@@ -116,6 +116,9 @@ pub struct RunTask {
     /// it refuses the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_session: Option<String>,
+    /// The run that called this one, and may be waiting for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_task_run_id: Option<RunId>,
     /// Tools for calling other agents while this run lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mcp: Option<RunTools>,
@@ -152,6 +155,10 @@ pub struct TaskReply {
     pub error: Option<TaskError>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Json>,
+    /// Which unsolicited input (`input_id`) the agent got. Whatever isn't listed is reported as undelivered. Without the
+    /// member, everything that the adapter accepted counts as delivered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs_taken: Option<Vec<InputId>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -311,6 +318,9 @@ pub struct AdapterInputAnswer {
     /// The A2A message it came in, unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Json>,
+    /// The hub's id of unsolicited input, for `inputs_taken` of the reply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_id: Option<InputId>,
 }
 
 // === impl AdapterInputAnswer ===
@@ -389,11 +399,11 @@ impl AdapterPermissionRequest {
 
 impl TaskReply {
     pub fn done(output: &TaskOutput) -> Self {
-        Self { success: true, output: Some(Json::of(output)), error: None, usage: None }
+        Self { success: true, output: Some(Json::of(output)), error: None, usage: None, inputs_taken: None }
     }
 
     pub fn failed(code: impl Into<String>, message: impl Into<String>) -> Self {
         let error = TaskError { code: code.into(), message: message.into(), resets_at: None };
-        Self { success: false, output: None, error: Some(error), usage: None }
+        Self { success: false, output: None, error: Some(error), usage: None, inputs_taken: None }
     }
 }

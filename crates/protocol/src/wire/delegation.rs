@@ -355,7 +355,7 @@ pub struct DelegationDiff {
 /// `GET /v1/delegations/{id}/review`: the changes file by file, as the files are now, in the order of the diff. With
 /// `?path=`, only this file, with its patch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DelegationReview {
+pub struct ReviewFileList {
     pub files: Vec<ReviewFile>,
 }
 

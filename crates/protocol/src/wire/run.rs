@@ -8,7 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 
 pub use crate::rules::run::WaitReason;
 use crate::{
-    AgentId, ConversationId, Json, RunId, RuntimeId, Timestamp, UserId, WorkspaceId,
+    AgentId, ConversationId, InputId, Json, RunId, RuntimeId, Timestamp, UserId, WorkspaceId,
     rules::{
         permission_mode::PermissionMode,
         recovery::Recovery,
@@ -341,6 +341,10 @@ pub struct CompleteRequest {
     pub output: Json,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Json>,
+    /// What the agent got of the unsolicited input to the run. Whatever isn't listed is reported as undelivered. Without
+    /// the member, nothing is known about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs_taken: Option<Vec<InputId>>,
 }
 
 /// `message` of an output: the agent's final message, for A2A.
@@ -374,6 +378,10 @@ pub struct FailRequest {
     pub output: Json,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Json>,
+    /// What the agent got of the unsolicited input to the run. Whatever isn't listed is reported as undelivered. Without
+    /// the member, nothing is known about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs_taken: Option<Vec<InputId>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

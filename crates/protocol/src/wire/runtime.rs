@@ -81,6 +81,9 @@ pub const TAKES_INPUT: &str = "https://attache.dev/ext/takes-input/v1";
 /// Declared by a runtime whose adapter can make a git worktree for each run, because it works in a repository.
 pub const WORKTREES: &str = "https://attache.dev/ext/worktrees/v1";
 
+/// Declared by such a runtime if it carries out what the agent's owner decides about worktrees at the hub.
+pub const WORKTREE_DECISIONS: &str = "https://attache.dev/ext/worktree-decisions/v1";
+
 /// Declared by a runtime on a machine with walls, with [`DeclaredSandbox`] as parameters.
 pub const SANDBOX: &str = "https://attache.dev/ext/sandbox/v1";
 
@@ -120,6 +123,9 @@ pub struct HeartbeatResponse {
     pub server_time: Timestamp,
     /// Runs in the request that this runtime must stop working on.
     pub cancelled: Vec<RunId>,
+    /// Decisions about worktrees wait for the device: `GET …/agent-runtimes/runtime/worktree-decisions`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub worktree_decisions: bool,
     /// The runtime's next token. The current one stays valid until this one is first used.
     #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "shown")]
     #[schema(value_type = Option<String>)]
@@ -129,6 +135,16 @@ pub struct HeartbeatResponse {
 /// The only response, besides pairing, that contains a runtime token.
 fn shown<S: Serializer>(token: &Option<Secret<String>>, serializer: S) -> Result<S::Ok, S::Error> {
     token.as_ref().map(Secret::expose).serialize(serializer)
+}
+
+// === impl Runtime ===
+
+impl Runtime {
+    /// Whether this is an agent that was registered with a key of its own, or a device without a name, and has never
+    /// connected.
+    pub fn is_only_registered(&self) -> bool {
+        self.device_name.is_none() && self.last_heartbeat_at.is_none() && self.ended_at.is_none()
+    }
 }
 
 // === impl DeclaredExtension ===

@@ -1,6 +1,6 @@
 //! One entry of the ledger. It never contains tokens, codes or the task's input.
 
-use attache_protocol::{ConversationId, Json, RunId, RuntimeId, Timestamp, WorkspaceId};
+use attache_protocol::{ConversationId, InputId, Json, RunId, RuntimeId, Timestamp, WorkspaceId};
 use serde::{Deserialize, Serialize};
 
 /// A step on this device. Absent members are omitted.
@@ -30,6 +30,9 @@ pub struct LedgerEntry {
     pub output: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Json>,
+    /// Which unsolicited input the agent got, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs_taken: Option<Vec<InputId>>,
     /// The reason, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -61,8 +64,8 @@ pub enum LedgerStep {
 /// How a run ended on this device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExecutionOutcome {
-    Completed { output: Json, usage: Option<Json> },
-    Failed { output: Json, usage: Option<Json> },
+    Completed { output: Json, usage: Option<Json>, inputs_taken: Option<Vec<InputId>> },
+    Failed { output: Json, usage: Option<Json>, inputs_taken: Option<Vec<InputId>> },
 }
 
 /// Every readable entry. Torn and foreign lines are skipped.
@@ -98,6 +101,7 @@ impl LedgerEntry {
             delegation_id: None,
             output: None,
             usage: None,
+            inputs_taken: None,
             reason: None,
         }
     }
@@ -113,11 +117,13 @@ impl LedgerEntry {
     }
 
     pub fn outcome(at: Timestamp, run: RunId, epoch: i64, outcome: &ExecutionOutcome) -> Self {
-        let (step, output, usage) = match outcome {
-            ExecutionOutcome::Completed { output, usage } => (LedgerStep::TaskCompleted, output, usage),
-            ExecutionOutcome::Failed { output, usage } => (LedgerStep::TaskFailed, output, usage),
+        let step = match outcome {
+            ExecutionOutcome::Completed { .. } => LedgerStep::TaskCompleted,
+            ExecutionOutcome::Failed { .. } => LedgerStep::TaskFailed,
         };
-        Self { output: Some(output.clone()), usage: usage.clone(), ..Self::new(at, step).of_run(run, epoch) }
+        let (ExecutionOutcome::Completed { output, usage, inputs_taken }
+        | ExecutionOutcome::Failed { output, usage, inputs_taken }) = outcome.clone();
+        Self { output: Some(output), usage, inputs_taken, ..Self::new(at, step).of_run(run, epoch) }
     }
 
     pub fn text(&self) -> String {
@@ -132,7 +138,20 @@ impl LedgerEntry {
 
 impl ExecutionOutcome {
     pub fn completed(output: &Json, usage: Option<&Json>) -> Self {
-        Self::Completed { output: one_line(output), usage: usage.map(one_line) }
+        Self::Completed { output: one_line(output), usage: usage.map(one_line), inputs_taken: None }
+    }
+
+    /// The same, when the agent got only this of the run's unsolicited input.
+    #[must_use]
+    pub fn taking(mut self, inputs: Option<Vec<InputId>>) -> Self {
+        let (Self::Completed { inputs_taken, .. } | Self::Failed { inputs_taken, .. }) = &mut self;
+        *inputs_taken = inputs;
+        self
+    }
+
+    pub fn inputs_taken(&self) -> Option<&[InputId]> {
+        let (Self::Completed { inputs_taken, .. } | Self::Failed { inputs_taken, .. }) = self;
+        inputs_taken.as_deref()
     }
 
     pub fn failed(code: &str, message: &str, usage: Option<&Json>) -> Self {
@@ -151,12 +170,13 @@ impl ExecutionOutcome {
         Self::Failed {
             output: Json::of(&FailureOutput { error: message, code, resets_at }),
             usage: usage.map(one_line),
+            inputs_taken: None,
         }
     }
 
     /// A failure with more details than a code and a message.
     pub fn failed_as(output: &Json, usage: Option<&Json>) -> Self {
-        Self::Failed { output: one_line(output), usage: usage.map(one_line) }
+        Self::Failed { output: one_line(output), usage: usage.map(one_line), inputs_taken: None }
     }
 
     pub const fn status(&self) -> attache_protocol::rules::run::RunStatus {

@@ -99,10 +99,10 @@ impl ClaimHistory {
             return None;
         }
         if let Some(line) = &self.outcome {
-            let (output, usage) = (line.output.clone()?, line.usage.clone());
+            let (output, usage, inputs_taken) = (line.output.clone()?, line.usage.clone(), line.inputs_taken.clone());
             let outcome = match line.event {
-                LedgerStep::TaskCompleted => ExecutionOutcome::Completed { output, usage },
-                _ => ExecutionOutcome::Failed { output, usage },
+                LedgerStep::TaskCompleted => ExecutionOutcome::Completed { output, usage, inputs_taken },
+                _ => ExecutionOutcome::Failed { output, usage, inputs_taken },
             };
             return Some(OpenClaim::Unreported { run, epoch, outcome });
         }

@@ -1,4 +1,4 @@
-//! The execution ledger: one JSON line per step of every run, on disk before the hub hears of it.
+//! The execution ledger: one JSON line per step of every run, on disk before it is reported to the hub.
 //!
 //! The hub's runs are the only source of truth. The ledger is what this device remembers, and where an outcome waits
 //! while the hub is away.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use attache_client::ChannelFilter;
 use attache_protocol::{
     rules::run::RunStatus,
-    wire::{channel::ConnectionState as Line, run::CreateRunRequest, usage::Budget},
+    wire::{channel::ConnectionState as Line, input_request::GiveInputRequest, run::CreateRunRequest, usage::Budget},
 };
 use attache_runtime::{Notice, ShutdownOutcome};
 use attache_testkit::ProxyFaults;
@@ -108,6 +108,53 @@ async fn a_run_over_its_budget_is_stopped_while_it_works() {
         (usage.get() == r#"{"tokens":1200}"#).then_some(())
     })
     .await;
+    running.stop().await.unwrap();
+}
+
+/// Nothing that the hub acknowledged disappears: what the agent didn't get before its run ended is named with the end.
+#[tokio::test]
+async fn input_that_the_agent_did_not_get_is_named_with_the_end_of_its_run() {
+    let live = LiveHub::start().await;
+    let running = live.connected().await;
+    let adapter = &live.world.adapter;
+    let told = async |run, text: &str| {
+        let request = GiveInputRequest { text: Some(text.to_owned()), ..GiveInputRequest::default() };
+        live.owner.give_input(run, &request).await.unwrap().input_id
+    };
+    let end = async |run, status, kind| {
+        live.run_with(run, status).await;
+        live.events(run, &[kind]).await.pop().unwrap().1["undelivered_inputs"].clone()
+    };
+
+    // The agent says what it got.
+    adapter.play(AdapterReply::Hang(Vec::new()));
+    let run = live.create("long").await;
+    adapter.started(1).await;
+    let (one, two) = (told(run, "one").await, told(run, "two").await);
+    let given = adapter.answers(2).await;
+    let ids: Vec<_> = given.iter().map(|(_, body)| body["input_id"].clone()).collect();
+    assert_eq!(ids, [json!(one), json!(two)]);
+    adapter.finish(json!({"success": true, "output": {"text": "done"}, "inputs_taken": [one]}));
+    assert_eq!(end(run, RunStatus::Completed, "task.completed").await, json!([two]));
+
+    // An adapter that doesn't say it got what it accepted.
+    adapter.play(AdapterReply::Hang(Vec::new()));
+    let run = live.create("older").await;
+    adapter.started(2).await;
+    told(run, "three").await;
+    adapter.answers(3).await;
+    adapter.finish(answer("done"));
+    assert_eq!(end(run, RunStatus::Completed, "task.completed").await, json!(null));
+
+    // It accepts none, and the run fails.
+    adapter.be_deaf();
+    adapter.play(AdapterReply::Hang(Vec::new()));
+    let run = live.create("deaf").await;
+    adapter.started(3).await;
+    let four = told(run, "four").await;
+    adapter.answers(4).await;
+    adapter.finish(json!({"success": false, "error": {"code": "task_failed", "message": "no"}}));
+    assert_eq!(end(run, RunStatus::Failed, "task.failed").await, json!([four]));
     running.stop().await.unwrap();
 }
 

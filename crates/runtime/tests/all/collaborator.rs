@@ -298,9 +298,10 @@ async fn a_delegated_folder_is_mounted_worked_in_and_unmounted() {
     // A repeated START, and input during the work.
     remote.send(run, &start).await;
     let input = GiveInputRequest { text: Some("hurry".to_owned()), ..GiveInputRequest::default() };
-    remote.live.owner.give_input(run, &input).await.unwrap();
+    let input_id = remote.live.owner.give_input(run, &input).await.unwrap().input_id;
     let answers = remote.live.world.adapter.answers(1).await;
-    assert_eq!(answers, [("input".to_owned(), json!({"parts": [{"text": "hurry"}]}))]);
+    let expected = json!({"parts": [{"text": "hurry"}], "input_id": input_id});
+    assert_eq!(answers, [("input".to_owned(), expected)]);
     remote.live.world.adapter.finish(done());
     let ended = remote.live.run_with(run, RunStatus::Completed).await;
     let AwcpMessage::Done(done) = awcp(&ended) else { panic!("no DONE") };

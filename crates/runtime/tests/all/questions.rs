@@ -166,15 +166,15 @@ async fn input_reaches_the_question_and_the_run() {
     .await;
     let give = async |text: &str| {
         let request = GiveInputRequest { text: Some(text.to_owned()), ..GiveInputRequest::default() };
-        live.owner.give_input(run, &request).await.unwrap();
+        live.owner.give_input(run, &request).await.unwrap().input_id
     };
     give("the first").await;
     let answers = live.world.adapter.answers(1).await;
     assert_eq!(answers, [("input".to_owned(), json!({"parts": [{"text": "the first"}]}))]);
     // Unsolicited input.
-    give("hurry").await;
+    let input_id = give("hurry").await;
     let answers = live.world.adapter.answers(2).await;
-    assert_eq!(answers[1], ("input".to_owned(), json!({"parts": [{"text": "hurry"}]})));
+    assert_eq!(answers[1], ("input".to_owned(), json!({"parts": [{"text": "hurry"}], "input_id": input_id})));
     live.world.adapter.finish(done());
     live.run_with(run, RunStatus::Completed).await;
     running.stop().await.unwrap();

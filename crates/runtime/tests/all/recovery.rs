@@ -50,7 +50,10 @@ async fn an_outcome_waits_for_the_hub_and_is_named_meanwhile() {
     assert_eq!(world.hub.calls("refused heartbeat")[beats].body["running"], json!([run(1)]));
 
     world.hub.be_nice();
-    assert_eq!(world.hub.heard("complete", 1).await, json!({"epoch": 1, "output": {"text": "kept"}}));
+    assert_eq!(
+        world.hub.heard("complete", 1).await,
+        json!({"epoch": 1, "output": {"text": "kept"}, "inputs_taken": []})
+    );
     running.stop().await.unwrap();
     assert!(world.steps().contains(&(LedgerStep::TaskReported, Some(run(1)))));
     let notices = world.notices.lock().unwrap();

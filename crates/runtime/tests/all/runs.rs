@@ -32,7 +32,8 @@ async fn a_run_is_pulled_executed_and_reported_with_its_progress() {
     let complete = world.hub.heard("complete", 1).await;
     assert_eq!(
         complete,
-        json!({"epoch": 1, "output": {"text": "one two", "artifact_refs": [], "usage": {"tokens": 7}}, "usage": {"tokens": 7}})
+        json!({"epoch": 1, "output": {"text": "one two", "artifact_refs": [], "usage": {"tokens": 7}}, "usage": {"tokens": 7},
+            "inputs_taken": []})
     );
     assert_eq!(running.stop().await.unwrap(), ShutdownOutcome::Finished);
 

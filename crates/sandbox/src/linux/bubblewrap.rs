@@ -11,7 +11,7 @@ use std::{
 
 use rustix::fs::fstat;
 
-use crate::{FileView, NetworkAccess, StandIn, Walls};
+use crate::{FileOverlay, FileView, NetworkAccess, Walls};
 
 use super::{mount_table::MountTable, open_path, view};
 
@@ -20,6 +20,9 @@ const PLACES: [&str; 3] = ["/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap
 const SOCKET_FOLDERS: [&str; 2] = ["/run", "/var/run"];
 /// A process that could write here would leave its control group, and with it the limits of its run.
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
+
+/// What root needs to work with the files of others.
+const KEPT_BY_ROOT: [&str; 3] = ["CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_CHOWN"];
 
 /// The program, if it is installed and the system lets it create namespaces.
 pub(crate) fn find() -> Option<PathBuf> {
@@ -32,7 +35,7 @@ pub(crate) fn find() -> Option<PathBuf> {
 
 /// Everything up to the command to start. `stage` is visible inside.
 pub(super) fn arguments(program: &Path, walls: &Walls, stage: &Path) -> Vec<OsString> {
-    let mut words = Words(vec![program.into()]);
+    let mut words = BubblewrapArgs(vec![program.into()]);
     words.add(["--die-with-parent", "--unshare-user-try", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]);
     words.add(["--unshare-cgroup-try", "--cap-drop", "ALL"]);
     if walls.network != NetworkAccess::All {
@@ -70,7 +73,7 @@ pub(super) fn arguments(program: &Path, walls: &Walls, stage: &Path) -> Vec<OsSt
     for path in writable() {
         words.bind("--bind", path);
     }
-    for StandIn { file, shown_at } in &walls.stand_ins {
+    for FileOverlay { file, shown_at } in &walls.overlays {
         words.0.extend(["--bind".into(), file.into(), shown_at.into()]);
     }
     // Looked at now: they may not have been there when the adapter started.
@@ -90,7 +93,7 @@ pub(super) fn arguments(program: &Path, walls: &Walls, stage: &Path) -> Vec<OsSt
     let shown: Vec<&PathBuf> = writable().filter(|path| hidden.iter().any(|other| path.starts_with(other))).collect();
     shown.iter().for_each(|path| words.bind("--bind", path));
     // Those in it are covered with it.
-    for StandIn { file, shown_at } in &walls.stand_ins {
+    for FileOverlay { file, shown_at } in &walls.overlays {
         if shown.iter().any(|path| shown_at.starts_with(path)) {
             words.0.extend(["--bind".into(), file.into(), shown_at.into()]);
         }
@@ -105,13 +108,34 @@ pub(super) fn arguments(program: &Path, walls: &Walls, stage: &Path) -> Vec<OsSt
     words.0
 }
 
+/// Everything up to the program: it sees the system's programs and these files and folders, can only write to the latter ones,
+/// and reaches nothing and nobody else. Like all others, it loses its rights over other users' files, unless it is root's.
+pub(crate) fn file_view(program: &Path, read: &[&Path], write: &[&Path]) -> Vec<OsString> {
+    let mut words = BubblewrapArgs(vec![program.into()]);
+    words.add(["--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]);
+    words.add(["--unshare-net", "--unshare-cgroup-try", "--cap-drop", "ALL"]);
+    match rustix::process::geteuid().is_root() {
+        // In a user namespace, it would own nothing of the others.
+        true => KEPT_BY_ROOT.iter().for_each(|capability| words.add(["--cap-add", capability])),
+        false => words.add(["--unshare-user-try"]),
+    }
+    for path in &view::system() {
+        words.bind("--ro-bind", path);
+    }
+    words.add(["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp"]);
+    read.iter().for_each(|path| words.bind("--ro-bind-try", path));
+    write.iter().for_each(|path| words.bind("--bind", path));
+    words.add(["--"]);
+    words.0
+}
+
 /// Leaves only what is there now. Looked at once: another file system may say something else every time.
 pub(super) fn keep_existing(walls: &mut Walls) {
     let fixed = std::mem::take(&mut walls.fixed);
     walls.fixed = fixed.into_iter().filter(|path| path.exists() && is_inside(path, walls)).collect();
 }
 
-/// Whether the namespaces are made.
+/// Whether the namespaces have been created yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Outside,
@@ -121,7 +145,7 @@ pub(super) enum Side {
 /// Which files and folders those are that others may replace: the working folder, what else can be written to, the exact
 /// ones, and the fixed ones with those above them. bubblewrap looks for them by their paths. Another process could have put a link
 /// there meanwhile, and the inside would be larger than the walls. Whoever serves the file system of a borrowed folder
-/// decides what is at a path, every time; what is mounted at each path, and that it is mounted there, is the kernel's word.
+/// decides what is at a path, every time; only the kernel's mount table is reliable.
 pub(super) fn identity(walls: &Walls, side: Side) -> io::Result<u64> {
     let mut hasher = DefaultHasher::new();
     let mounts = MountTable::read()?;
@@ -154,11 +178,11 @@ fn is_folder(path: &str) -> bool {
     Path::new(path).symlink_metadata().is_ok_and(|found| found.is_dir())
 }
 
-struct Words(Vec<OsString>);
+struct BubblewrapArgs(Vec<OsString>);
 
-// === impl Words ===
+// === impl BubblewrapArgs ===
 
-impl Words {
+impl BubblewrapArgs {
     fn add<const N: usize>(&mut self, words: [&str; N]) {
         self.0.extend(words.into_iter().map(OsString::from));
     }
@@ -195,7 +219,7 @@ mod tests {
     fn the_working_folder_comes_last_so_that_nothing_hides_it() {
         let mut walls = Walls::open("/tmp/work").limit(&SandboxLimit::ALL);
         walls.write.push("/tmp/scratch".into());
-        walls.stand_ins.push(StandIn { file: "/srv/copy".into(), shown_at: "/home/ann/login".into() });
+        walls.overlays.push(FileOverlay { file: "/srv/copy".into(), shown_at: "/home/ann/login".into() });
         let line = line(&walls);
         assert!(line.contains(" --tmpfs /tmp "), "{line}");
         let end = "--ro-bind /opt/attache /opt/attache --bind /tmp/scratch /tmp/scratch --bind /tmp/work /tmp/work \
@@ -212,7 +236,7 @@ mod tests {
         std::fs::create_dir(&cwd).unwrap();
         let mut walls = Walls::open(&cwd).limit(&[SandboxLimit::CwdOnly]);
         walls.hide = vec![root.clone()];
-        walls.stand_ins.push(StandIn { file: "/srv/copy".into(), shown_at: cwd.join(".git") });
+        walls.overlays.push(FileOverlay { file: "/srv/copy".into(), shown_at: cwd.join(".git") });
         let line = line(&walls);
         let end =
             format!("--tmpfs {0} --bind {0}/work {0}/work --bind /srv/copy {0}/work/.git --chdir", root.display());

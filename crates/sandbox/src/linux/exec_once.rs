@@ -20,7 +20,7 @@ pub(super) struct ExecPermit {
 
 /// A call that is ready to be made.
 #[derive(Debug)]
-pub(super) struct LastExec {
+pub(super) struct PreparedExec {
     program: CString,
     arguments: *const *const libc::c_char,
     environment: *const *const libc::c_char,
@@ -31,9 +31,9 @@ const PAGE: usize = 4096;
 const PAGES: u64 = 1 << 34;
 const ATTEMPTS: usize = 64;
 
-// === impl LastExec ===
+// === impl PreparedExec ===
 
-impl LastExec {
+impl PreparedExec {
     pub(super) fn prepare(program: OsString, arguments: Vec<OsString>) -> io::Result<Self> {
         let variables = std::env::vars_os().map(|(mut name, value)| {
             name.push("=");

@@ -46,7 +46,7 @@ fn apply(walls: &Walls, opened: Option<&[OpenPath]>) -> Result<(), ::landlock::R
     if walls.files == FileView::Declared {
         rules = rules.handle_access(AccessFs::from_all(KNOWN))?;
     }
-    // A network of its own has nobody else in it.
+    // Nothing else is in a private network namespace.
     if walls.network != NetworkAccess::All && !is_in_namespaces {
         rules = rules.handle_access(AccessNet::from_all(KNOWN))?;
     }
@@ -99,7 +99,7 @@ fn writable(walls: &Walls) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = walls.write.iter().chain([&walls.cwd]).cloned().collect();
     // Its own, and empty.
     paths.extend(walls.private.iter().cloned());
-    paths.extend(walls.stand_ins.iter().map(|one| one.shown_at.clone()));
+    paths.extend(walls.overlays.iter().map(|one| one.shown_at.clone()));
     paths.extend(["/tmp", "/var/tmp", "/dev/shm", "/dev/pts"].map(PathBuf::from));
     paths
 }

@@ -14,5 +14,9 @@ mod stage;
 mod unmediated;
 mod view;
 
-pub(crate) use self::{bubblewrap::find as bwrap, prove::prove, stage::arguments};
+pub(crate) use self::{
+    bubblewrap::{file_view, find as bwrap},
+    prove::prove,
+    stage::arguments,
+};
 pub use self::{probe::probe, proxy_listener::receive_listeners, stage::enter};

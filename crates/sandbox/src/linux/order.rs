@@ -1,6 +1,6 @@
-//! What the second stage is told, as words of its command line. The names of files need not be UTF-8, and a word has a maximum
+//! The instructions for the second stage, as arguments of its command line. The names of files need not be UTF-8, and an argument has a maximum
 //! length that those of many paths exceed. So a head in JSON says how long each path is, and their bytes follow, in as many
-//! words as it takes.
+//! arguments as it takes.
 
 use std::{
     ffi::OsString,
@@ -12,10 +12,10 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{FileView, Mechanism, NetworkAccess, StandIn, Walls};
+use crate::{FileOverlay, FileView, Mechanism, NetworkAccess, Walls};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct StageOrder {
+pub(super) struct StageInstructions {
     pub(super) walls: Walls,
     /// It has its own view of files, processes and network already.
     pub(super) is_in_namespaces: bool,
@@ -23,16 +23,16 @@ pub(super) struct StageOrder {
     pub(super) identity: u64,
 }
 
-/// The first word. Paths are given by their lengths.
+/// The first argument. Paths are given by their lengths.
 #[derive(Debug, Serialize, Deserialize)]
-struct OrderHead {
+struct StageInstructionsHeader {
     is_in_namespaces: bool,
     identity: u64,
     cwd: usize,
     write: Vec<usize>,
     read: Vec<usize>,
     exact: Vec<usize>,
-    stand_ins: Vec<[usize; 2]>,
+    overlays: Vec<[usize; 2]>,
     private: Vec<usize>,
     hide: Vec<usize>,
     fixed: Vec<usize>,
@@ -54,22 +54,22 @@ struct PathWriter(Vec<u8>);
 
 struct PathReader(std::vec::IntoIter<u8>);
 
-// === impl StageOrder ===
+// === impl StageInstructions ===
 
-impl StageOrder {
+impl StageInstructions {
     pub(super) fn into_words(self) -> io::Result<Vec<OsString>> {
         let Self { walls, is_in_namespaces, identity } = self;
-        let Walls { cwd, files, write, read, exact, stand_ins, private, hide, fixed, network, .. } = walls;
+        let Walls { cwd, files, write, read, exact, overlays, private, hide, fixed, network, .. } = walls;
         let Walls { ports, exec, processes, terminal, without, .. } = walls;
         let mut paths = PathWriter::default();
-        let head = OrderHead {
+        let head = StageInstructionsHeader {
             is_in_namespaces,
             identity,
             cwd: paths.add(&cwd),
             write: paths.add_all(&write),
             read: paths.add_all(&read),
             exact: paths.add_all(&exact),
-            stand_ins: stand_ins.iter().map(|one| [paths.add(&one.file), paths.add(&one.shown_at)]).collect(),
+            overlays: overlays.iter().map(|one| [paths.add(&one.file), paths.add(&one.shown_at)]).collect(),
             private: paths.add_all(&private),
             hide: paths.add_all(&hide),
             fixed: paths.add_all(&fixed),
@@ -89,9 +89,9 @@ impl StageOrder {
     /// Takes as many words as the order has.
     pub(super) fn from_words(words: &mut impl Iterator<Item = OsString>) -> io::Result<Self> {
         let head = words.next().ok_or_else(incomplete)?;
-        let head: OrderHead = serde_json::from_slice(head.as_bytes())?;
+        let head: StageInstructionsHeader = serde_json::from_slice(head.as_bytes())?;
         let lists = [&head.write, &head.read, &head.exact, &head.private, &head.hide, &head.fixed];
-        let lengths = lists.into_iter().flatten().chain(head.stand_ins.iter().flatten()).chain([&head.cwd]);
+        let lengths = lists.into_iter().flatten().chain(head.overlays.iter().flatten()).chain([&head.cwd]);
         let length = lengths.copied().fold(0, usize::saturating_add);
         let bytes: Vec<u8> = words.take(length.div_ceil(MAX_WORD)).flat_map(OsString::into_vec).collect();
         if bytes.len() != length {
@@ -103,10 +103,10 @@ impl StageOrder {
             write: paths.take_all(&head.write),
             read: paths.take_all(&head.read),
             exact: paths.take_all(&head.exact),
-            stand_ins: head
-                .stand_ins
+            overlays: head
+                .overlays
                 .iter()
-                .map(|[file, shown_at]| StandIn { file: paths.take(*file), shown_at: paths.take(*shown_at) })
+                .map(|[file, shown_at]| FileOverlay { file: paths.take(*file), shown_at: paths.take(*shown_at) })
                 .collect(),
             private: paths.take_all(&head.private),
             hide: paths.take_all(&head.hide),
@@ -124,7 +124,7 @@ impl StageOrder {
 }
 
 fn incomplete() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, "what the walls should be made of is incomplete")
+    io::Error::new(io::ErrorKind::InvalidInput, "the sandbox configuration is incomplete")
 }
 
 // === impl PathWriter ===
@@ -172,10 +172,10 @@ mod tests {
             write: vec![path(b"/tmp/a\nb"), path(b"")],
             read: vec![path(b"/opt/\xc3\xa9")],
             exact: vec![path(b"/opt/\xc3\xa9/own")],
-            stand_ins: vec![StandIn { file: path(b"/srv/\xfe"), shown_at: path(b"/home/ann/\xfd") }],
+            overlays: vec![FileOverlay { file: path(b"/srv/\xfe"), shown_at: path(b"/home/ann/\xfd") }],
             private: vec![path(b"/home/ann")],
             hide: vec![path(b"--")],
-            // More than fits into one word.
+            // More than fits into one argument.
             fixed: vec![long; 2000],
             network: NetworkAccess::Proxy(7),
             ports: vec![80, 443],
@@ -184,13 +184,13 @@ mod tests {
             terminal: true,
             without: vec![Mechanism::Seccomp],
         };
-        let order = StageOrder { walls, is_in_namespaces: true, identity: u64::MAX };
+        let order = StageInstructions { walls, is_in_namespaces: true, identity: u64::MAX };
         let words = order.clone().into_words().unwrap();
         assert!(words.iter().all(|word| word.len() <= MAX_WORD), "{:?}", words.iter().map(|word| word.len()));
         let mut rest = words.iter().cloned().chain(["--".into(), "sh".into()]);
-        assert_eq!(StageOrder::from_words(&mut rest).unwrap(), order);
+        assert_eq!(StageInstructions::from_words(&mut rest).unwrap(), order);
         assert_eq!(rest.collect::<Vec<_>>(), ["--", "sh"]);
-        let cut = StageOrder::from_words(&mut words.into_iter().take(3)).unwrap_err();
+        let cut = StageInstructions::from_words(&mut words.into_iter().take(3)).unwrap_err();
         assert_eq!(cut.kind(), io::ErrorKind::InvalidInput);
     }
 }

@@ -21,7 +21,7 @@ use crate::{Attempt, AttemptResult};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is outside, prepared by whoever judges.
+/// What is outside the sandbox, prepared by the process that evaluates the probe.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ProbeTargets {
     /// A file outside the folder.

@@ -25,8 +25,8 @@ use super::probe::{MARKER, ProbeTargets};
 /// How long the probe can take on a busy machine.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Things to reach for. They live until the probe has been judged.
-struct Outside {
+/// What the probe tries to reach. Kept until its results are evaluated.
+struct ProbeEnvironment {
     targets: ProbeTargets,
     udp: UdpSocket,
     process: Child,
@@ -48,7 +48,7 @@ pub(crate) fn prove(launcher: &Launcher, left_out: &[Mechanism]) -> Proof {
     match attempt(launcher, left_out) {
         Ok(attempts) => Proof { made_of: made_of(launcher), attempts, missing },
         Err(error) => {
-            let failed = format!("The walls can't be built here: {error}");
+            let failed = format!("The sandbox can't be set up here: {error}");
             Proof { missing: missing.into_iter().chain([failed]).collect(), ..Proof::of_nothing("") }
         }
     }
@@ -95,7 +95,7 @@ fn within(launcher: &Launcher, limits: &[SandboxLimit], left_out: &[Mechanism]) 
     let root = folder.path().canonicalize()?;
     let inside = root.join("inside");
     fs::create_dir(&inside)?;
-    let mut outside = Outside::prepare(&root.join("outside"), &inside)?;
+    let mut outside = ProbeEnvironment::prepare(&root.join("outside"), &inside)?;
     let mut walls = Walls::open(&inside).limit(limits);
     walls.read.push(outside.targets.readable.clone());
     walls.without = left_out.to_vec();
@@ -112,7 +112,7 @@ fn within(launcher: &Launcher, limits: &[SandboxLimit], left_out: &[Mechanism]) 
     Ok(results)
 }
 
-fn run(launcher: &Launcher, walls: &Walls, outside: &Outside) -> io::Result<Vec<AttemptResult>> {
+fn run(launcher: &Launcher, walls: &Walls, outside: &ProbeEnvironment) -> io::Result<Vec<AttemptResult>> {
     let (program, words) = launcher.command(walls, launcher.stage.program.as_os_str())?;
     let targets = serde_json::to_string(&outside.targets).map_err(io::Error::other)?;
     let mut probe = Command::new(program)
@@ -142,9 +142,9 @@ fn run(launcher: &Launcher, walls: &Walls, outside: &Outside) -> io::Result<Vec<
     })
 }
 
-// === impl Outside ===
+// === impl ProbeEnvironment ===
 
-impl Outside {
+impl ProbeEnvironment {
     fn prepare(folder: &Path, inside: &Path) -> io::Result<Self> {
         fs::create_dir(folder)?;
         let canary = folder.join("canary");

@@ -17,7 +17,7 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 
-/// How programs are told of a proxy. Some look only at one of the two spellings.
+/// The variables that name a proxy. Some programs read only one of the two spellings.
 const VARIABLES: [&str; 6] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
 const EXCEPTIONS: [&str; 2] = ["NO_PROXY", "no_proxy"];
 
@@ -65,7 +65,7 @@ pub fn receive_listeners(inside: &UnixStream) -> io::Result<Vec<TcpListener>> {
         }
     }
     if read == 0 || listeners.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the process ended before it was inside its walls"));
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the process ended before its sandbox was set up"));
     }
     Ok(listeners)
 }

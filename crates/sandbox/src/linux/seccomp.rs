@@ -86,7 +86,7 @@ const NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP) as u64;
 
-/// Sockets that reach nobody from a network of its own. Those in the file system do reach others.
+/// Sockets that reach nothing from a private network namespace. Those in the file system do reach others.
 const OWN_SOCKETS: [i32; 2] = [libc::AF_INET, libc::AF_INET6];
 
 /// Kinds of sockets that programs on a shared network use.

@@ -17,10 +17,10 @@ use crate::{FileView, Launcher, Mechanism, NetworkAccess, Walls};
 
 use super::{
     bubblewrap::{self, Side},
-    exec_once::LastExec,
+    exec_once::PreparedExec,
     landlock,
     open_path::{self, OpenPath},
-    order::StageOrder,
+    order::StageInstructions,
     proxy_listener, seccomp,
 };
 
@@ -46,7 +46,7 @@ pub(crate) fn arguments(launcher: &Launcher, walls: &Walls) -> io::Result<Vec<Os
         open_path::identity(&open_path::open_all(&walls)?)
     };
     let mut words = bwrap.map(|bwrap| bubblewrap::arguments(bwrap, &walls, &stage.program)).unwrap_or_default();
-    let order = StageOrder { walls, is_in_namespaces: bwrap.is_some(), identity };
+    let order = StageInstructions { walls, is_in_namespaces: bwrap.is_some(), identity };
     words.push(stage.program.clone().into());
     words.extend(stage.enter.iter().cloned());
     words.extend(order.into_words()?);
@@ -75,17 +75,17 @@ fn check_hidden(walls: &Walls) -> io::Result<()> {
 /// thread. The words are those that follow [`StageCommand::enter`](crate::StageCommand).
 pub fn enter(words: impl IntoIterator<Item = OsString>) -> io::Result<Infallible> {
     let mut words = words.into_iter();
-    let order = StageOrder::from_words(&mut words);
+    let order = StageInstructions::from_words(&mut words);
     // What separates the order from the command.
     let command: Vec<OsString> = words.skip(1).collect();
     let program = command.first().cloned().unwrap_or_default();
     order.and_then(|order| become_program(order, command)).map_err(|error| {
-        io::Error::new(error.kind(), format!("can't start `{}` inside its walls: {error}", program.display()))
+        io::Error::new(error.kind(), format!("can't start `{}` in its sandbox: {error}", program.display()))
     })
 }
 
-fn become_program(order: StageOrder, command: Vec<OsString>) -> io::Result<Infallible> {
-    let StageOrder { walls, is_in_namespaces, identity } = order;
+fn become_program(order: StageInstructions, command: Vec<OsString>) -> io::Result<Infallible> {
+    let StageInstructions { walls, is_in_namespaces, identity } = order;
     let opened = if is_in_namespaces { None } else { open_path::open_all(&walls).ok() };
     let now = match &opened {
         Some(opened) => Some(open_path::identity(opened)),
@@ -94,7 +94,7 @@ fn become_program(order: StageOrder, command: Vec<OsString>) -> io::Result<Infal
     };
     if now != Some(identity) {
         return Err(io::Error::other(
-            "its folder, or a repository in it, was replaced while the walls were built; try again",
+            "its folder, or a repository in it, was replaced while the sandbox was being set up; try again",
         ));
     }
     let mut words = command.into_iter();
@@ -124,7 +124,7 @@ fn become_program(order: StageOrder, command: Vec<OsString>) -> io::Result<Infal
     let mut arguments = interpreter(&program)?.unwrap_or_else(|| vec![program.into_os_string()]);
     let program = find(&arguments[0])?;
     arguments.extend(words);
-    let last = LastExec::prepare(program.into_os_string(), arguments)?;
+    let last = PreparedExec::prepare(program.into_os_string(), arguments)?;
     restrict(&walls, opened.as_deref(), Some(&last))?;
     Err(last.call())
 }
@@ -150,13 +150,13 @@ fn lower(resource: Resource, to: u64) -> io::Result<()> {
 }
 
 /// `opened` is what can be seen besides the system, if there are no namespaces.
-fn restrict(walls: &Walls, opened: Option<&[OpenPath]>, last: Option<&LastExec>) -> io::Result<()> {
+fn restrict(walls: &Walls, opened: Option<&[OpenPath]>, last: Option<&PreparedExec>) -> io::Result<()> {
     rustix::thread::set_no_new_privs(true)?;
     if uses(walls, Mechanism::Landlock) {
         landlock::restrict(walls, opened)?;
     }
     if uses(walls, Mechanism::Seccomp) {
-        seccomp::restrict(walls, opened.is_none(), last.map(LastExec::permit))?;
+        seccomp::restrict(walls, opened.is_none(), last.map(PreparedExec::permit))?;
     }
     Ok(())
 }

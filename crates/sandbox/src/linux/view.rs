@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// Programs and libraries.
 const PROGRAMS: [&str; 9] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store"];
 
-/// What programs read in `/etc`. A list of what is shown, because nobody knows all that should be hidden.
+/// What programs read in `/etc`. This lists what is shown, because a list of everything that should be hidden can't be complete.
 const SETTINGS: [&str; 38] = [
     "alternatives",
     "bash.bashrc",

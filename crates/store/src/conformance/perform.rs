@@ -84,8 +84,8 @@ pub async fn perform(store: &dyn Store, step: StoreStep) -> StepResult {
             let progress = NewProgress { events, usage, report };
             StepValue::Status(store.progress(by, run, progress, lease, at).await?)
         }
-        StoreStep::Finish { by, run, outcome, usage, at } => {
-            StepValue::Status(store.finish(by, run, outcome, usage, at).await?)
+        StoreStep::Finish { by, run, outcome, usage, inputs_taken, at } => {
+            StepValue::Status(store.finish(by, run, outcome, usage, inputs_taken, at).await?)
         }
         StoreStep::CancelRun(context, run, reason) => {
             StepValue::Run(Box::new(store.cancel_run(context, run, reason).await?))

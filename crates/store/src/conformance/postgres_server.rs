@@ -65,7 +65,7 @@ impl PostgresServer {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
-    /// Ends the server without a word, as a power cut would.
+    /// Kills the server without warning, as a power cut would.
     pub fn crash(&mut self) {
         let _ = run_quietly(
             as_somebody(&self.programs.join("pg_ctl"), &self.folder)

@@ -99,6 +99,7 @@ pub enum StoreStep {
         run: RunId,
         outcome: RunResult,
         usage: Option<Json>,
+        inputs_taken: Option<Vec<InputId>>,
         at: Timestamp,
     },
     CancelRun(WriteContext, RunId, Option<String>),

@@ -7,43 +7,43 @@ use super::LogEntry;
 use crate::record::Class;
 
 #[derive(Serialize)]
-struct ByAge {
+struct RemovedByAge {
     class: &'static str,
     count: u64,
 }
 
 #[derive(Serialize)]
-struct Run {
+struct DeletedRun {
     task_run_id: RunId,
     agent_id: AgentId,
 }
 
 #[derive(Serialize)]
-struct Damaged {
+struct RemovedDamagedRun {
     task_run_id: RunId,
 }
 
 #[derive(Serialize)]
-struct Conversation {
+struct DeletedConversation {
     conversation_id: ConversationId,
 }
 
 /// Retention removed this many of them.
 pub(crate) fn by_age(class: Class, count: u64) -> LogEntry {
-    (EventKind::DataRemoved, Json::of(&ByAge { class: class.as_str(), count }))
+    (EventKind::DataRemoved, Json::of(&RemovedByAge { class: class.as_str(), count }))
 }
 
 /// Someone deleted a run.
 pub(crate) fn task_deleted(run: RunId, agent: AgentId) -> LogEntry {
-    (EventKind::TaskDeleted, Json::of(&Run { task_run_id: run, agent_id: agent }))
+    (EventKind::TaskDeleted, Json::of(&DeletedRun { task_run_id: run, agent_id: agent }))
 }
 
 /// A run that hadn't ended couldn't be read, and was failed.
 pub(crate) fn task_damaged(run: RunId) -> LogEntry {
-    (EventKind::TaskDamaged, Json::of(&Damaged { task_run_id: run }))
+    (EventKind::TaskDamaged, Json::of(&RemovedDamagedRun { task_run_id: run }))
 }
 
 /// Someone deleted a conversation with its runs.
 pub(crate) fn conversation_deleted(conversation: ConversationId) -> LogEntry {
-    (EventKind::ConversationDeleted, Json::of(&Conversation { conversation_id: conversation }))
+    (EventKind::ConversationDeleted, Json::of(&DeletedConversation { conversation_id: conversation }))
 }

@@ -51,6 +51,7 @@ impl ModelState {
             key: key.id,
             user: key.user,
             role: user.map_or(key.role, |user| user.role.min(key.role)),
+            user_role: user.map(|user| user.role),
             scopes: key.scopes.clone(),
             expires_at: key.expires_at,
             revoked: key.revoked_at.is_some() || user.is_some_and(|user| user.removed_at.is_some()),

@@ -31,6 +31,7 @@ mod trait_impls;
 mod users;
 mod worker;
 mod worker_requests;
+mod worktrees;
 
 use std::{
     fmt,
@@ -43,7 +44,8 @@ use std::{
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, ArtifactId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
+    AgentId, ArtifactId, ConversationId, InputId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
+    WorkspaceId,
     rules::run::{RunStatus, WorkerRef},
     secret::SecretHash,
     wire::run::SandboxLimit,
@@ -79,7 +81,7 @@ struct SharedModel {
     nodes: RwLock<Vec<ModelNode>>,
 }
 
-/// How a node hears of changes.
+/// How a node is notified of changes.
 #[derive(Default)]
 struct ModelNode {
     listener: Option<WakeListener>,
@@ -357,9 +359,10 @@ impl Store for MemoryStore {
         run: RunId,
         outcome: RunResult,
         usage: Option<Json>,
+        inputs_taken: Option<Vec<InputId>>,
         at: Timestamp,
     ) -> Result<RunStatus> {
-        self.write(|state| state.finish(by, run, outcome, usage, at))
+        self.write(|state| state.finish(by, run, (outcome, usage, inputs_taken), at))
     }
 
     async fn cancel_run(&self, context: WriteContext, run: RunId, reason: Option<String>) -> Result<RunRecord> {

@@ -10,7 +10,7 @@ use attache_protocol::{
 use super::state::ModelState;
 use crate::{
     Error, Result, WakeHint, WriteContext, entry,
-    error::Use,
+    error::InUseReason,
     record::{
         ArtifactRecord, Class, ConversationRecord, RetentionLimits, RetentionResult, RunRecord,
         retention::ITEMS_PER_TRANSACTION,
@@ -19,7 +19,7 @@ use crate::{
 
 /// Something that is old enough to be removed.
 #[derive(Debug, Clone, Copy)]
-enum Old {
+enum ExpiredItem {
     Run(RunId),
     Message(MessageId),
     Conversation(ConversationId),
@@ -40,12 +40,14 @@ impl ModelState {
             for (tenant, item) in part {
                 *counts.entry(*tenant).or_default() += 1;
                 match item {
-                    Old::Run(run) => self.remove_run(*run, &mut retained.blobs),
-                    Old::Message(message) => self.messages.remove(message),
-                    Old::Conversation(conversation) => self.remove_conversation(*conversation, &mut retained.blobs),
-                    Old::Artifact(artifact) => self.remove_artifact(*artifact, &mut retained.blobs),
-                    Old::Key(key) => self.keys.remove(key),
-                    Old::Grant(grant) => self.grants.remove(grant),
+                    ExpiredItem::Run(run) => self.remove_run(*run, &mut retained.blobs),
+                    ExpiredItem::Message(message) => self.messages.remove(message),
+                    ExpiredItem::Conversation(conversation) => {
+                        self.remove_conversation(*conversation, &mut retained.blobs);
+                    }
+                    ExpiredItem::Artifact(artifact) => self.remove_artifact(*artifact, &mut retained.blobs),
+                    ExpiredItem::Key(key) => self.keys.remove(key),
+                    ExpiredItem::Grant(grant) => self.grants.remove(grant),
                 }
             }
             for (tenant, count) in counts {
@@ -55,7 +57,7 @@ impl ModelState {
     }
 
     /// In order of creation.
-    fn old(&self, class: Class, retention: &RetentionLimits) -> Vec<(TenantId, Old)> {
+    fn old(&self, class: Class, retention: &RetentionLimits) -> Vec<(TenantId, ExpiredItem)> {
         let before = retention.before(class);
         let is_old = |at: Option<Timestamp>| at.is_some_and(|at| at < before);
         match class {
@@ -65,33 +67,33 @@ impl ModelState {
                     self.keeps_run(run, self.goes_with(run), retention.at).is_none() && !self.has_key(run)
                 };
                 let old = records.filter(|run| is_old(run.ended_at) && is_free(run));
-                old.map(|run| (run.tenant, Old::Run(run.id))).collect()
+                old.map(|run| (run.tenant, ExpiredItem::Run(run.id))).collect()
             }
             Class::Messages => {
                 let messages = self.messages.values().filter(|(_, message)| is_old(Some(message.created_at)));
-                messages.map(|(of, message)| (self.tenant_of(*of), Old::Message(message.id))).collect()
+                messages.map(|(of, message)| (self.tenant_of(*of), ExpiredItem::Message(message.id))).collect()
             }
             Class::Conversations => {
                 let old = self.conversations.values().filter(|(_, conversation)| {
                     is_old(Some(conversation.created_at)) && !self.is_used(conversation.id, before)
                 });
-                old.map(|(tenant, conversation)| (*tenant, Old::Conversation(conversation.id))).collect()
+                old.map(|(tenant, conversation)| (*tenant, ExpiredItem::Conversation(conversation.id))).collect()
             }
             Class::Artifacts => {
                 let artifacts = self.artifacts.values();
                 let old =
                     artifacts.filter(|(_, artifact)| is_old(Some(artifact.created_at)) && self.is_loose(artifact));
-                old.map(|(tenant, artifact)| (*tenant, Old::Artifact(artifact.id))).collect()
+                old.map(|(tenant, artifact)| (*tenant, ExpiredItem::Artifact(artifact.id))).collect()
             }
             Class::Keys => {
                 let keys = self.keys.values();
                 let old = keys.filter(|stored| is_old(stored.key.revoked_at) || is_old(stored.key.expires_at));
-                old.map(|stored| (stored.tenant, Old::Key(stored.key.id))).collect()
+                old.map(|stored| (stored.tenant, ExpiredItem::Key(stored.key.id))).collect()
             }
             Class::Grants => {
                 let grants = self.grants.values();
                 let old = grants.filter(|(_, record)| is_old(record.revoked_at) || is_old(record.grant.until));
-                old.map(|(tenant, record)| (*tenant, Old::Grant(record.grant.id))).collect()
+                old.map(|(tenant, record)| (*tenant, ExpiredItem::Grant(record.grant.id))).collect()
             }
         }
     }
@@ -117,14 +119,14 @@ impl ModelState {
     }
 
     /// Why the run can't be removed together with this conversation.
-    fn keeps_run(&self, run: &RunRecord, with: Option<ConversationId>, at: Timestamp) -> Option<Use> {
+    fn keeps_run(&self, run: &RunRecord, with: Option<ConversationId>, at: Timestamp) -> Option<InUseReason> {
         if !run.state.status().is_terminal() {
-            return Some(Use::Live);
+            return Some(InUseReason::Live);
         }
         let is_live_child =
             |child: &RunRecord| child.spec.parent == Some(run.id) && !child.state.status().is_terminal();
         if self.runs.iter().any(|child| is_live_child(&child.record)) {
-            return Some(Use::LiveChild);
+            return Some(InUseReason::LiveChild);
         }
         let stands = self.grants.values().any(|(_, record)| {
             let goes_further = match record.grant.reach {
@@ -137,7 +139,7 @@ impl ModelState {
                 && record.grant.until.is_none_or(|until| until > at)
                 && self.permissions.get(&record.permission).is_some_and(|(_, made_by)| made_by.run == run.id)
         });
-        stands.then_some(Use::Grant)
+        stands.then_some(InUseReason::Grant)
     }
 
     fn is_used(&self, conversation: ConversationId, since: Timestamp) -> bool {
@@ -231,6 +233,7 @@ impl ModelState {
         self.follows.remove(&id);
         self.pushes.remove(&id);
         self.peer_tasks.remove(&id);
+        self.worktree_decisions.retain(|decision| decision.run != id);
         self.deliveries.retain(|_, delivery| delivery.run != id);
         self.permissions.retain(|(_, permission)| permission.run != id);
         self.asks.retain(|(_, ask)| ask.run != id);

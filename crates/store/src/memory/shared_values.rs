@@ -21,7 +21,7 @@ impl ModelState {
     fn keep_value(&mut self, new: SharedValue, limit: SharedValueLimit, at: Timestamp) -> bool {
         self.drop_expired_values(at);
         let is_same = |known: &SharedValue| known.kind == new.kind && known.name == new.name;
-        if let SharedValueLimit::Total { values, bytes } = limit {
+        if let SharedValueLimit::Total { values, bytes, .. } = limit {
             let others = || self.shared_values.iter().filter(|known| known.kind == new.kind && !is_same(known));
             let held: usize = others().map(|known| known.value.len()).sum();
             if others().count() >= values || held + new.value.len() > bytes {
@@ -34,7 +34,7 @@ impl ModelState {
             Some(place) => self.shared_values[place] = new.clone(),
             None => self.shared_values.push(new.clone()),
         }
-        if let SharedValueLimit::PerHolder(most) = limit {
+        if let SharedValueLimit::PerHolder(most) | SharedValueLimit::Total { per_holder: most, .. } = limit {
             let mut surplus = self.shared_values.iter().filter(|known| is_own(known)).count().saturating_sub(most);
             self.shared_values.retain(|known| {
                 let gives_way = surplus > 0 && is_own(known);

@@ -33,6 +33,7 @@ use crate::{
         shared_value::SharedValue,
         user::{AccessRulesRecord, SavedView, UserRecord},
         worker_request::{GrantRecord, InputRecord, PermissionRecord, WorkerRequestRecord},
+        worktree::WorktreeDecisionRecord,
     },
 };
 
@@ -86,6 +87,8 @@ pub(super) struct ModelState {
     /// By order of creation, counted from 1.
     pub(super) delegations: BTreeMap<usize, DelegationRecord>,
     pub(super) delegations_made: usize,
+    /// In order of creation.
+    pub(super) worktree_decisions: Vec<WorktreeDecisionRecord>,
     /// In order of creation.
     pub(super) notification_targets: Vec<NotificationTargetRecord>,
     pub(super) deliveries: BTreeMap<usize, DeliveryRecord>,

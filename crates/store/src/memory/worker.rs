@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, EventKind, Json, RunId, RuntimeId, Timestamp,
+    AgentId, EventKind, InputId, Json, RunId, RuntimeId, Timestamp,
     rules::run::{RunCommand, RunPhase, RunRefusal, RunStatus, RunTransition, WorkerRef},
     wire::{event, run::SandboxLimit},
 };
@@ -135,8 +135,7 @@ impl ModelState {
         &mut self,
         by: WorkerRef,
         run: RunId,
-        outcome: RunResult,
-        usage: Option<Json>,
+        (outcome, usage, inputs_taken): (RunResult, Option<Json>, Option<Vec<InputId>>),
         at: Timestamp,
     ) -> Result<RunStatus> {
         let place = self.work(by, run)?;
@@ -151,7 +150,15 @@ impl ModelState {
         if event.is_none() {
             return Ok(state.status());
         }
-        let entry = entry::task_finished(&outcome, usage.as_ref());
+        let undelivered: Vec<InputId> = match inputs_taken {
+            Some(taken) => {
+                let unsolicited = self.inputs.values().map(|given| &given.input);
+                let unsolicited = unsolicited.filter(|input| input.run == run && input.ask.is_none());
+                unsolicited.map(|input| input.id).filter(|input| !taken.contains(input)).collect()
+            }
+            None => Vec::new(),
+        };
+        let entry = entry::task_finished(&outcome, usage.as_ref(), &undelivered);
         let result = match outcome {
             RunResult::Completed { output, artifacts } => {
                 let workspace = self.runs[place].record.conversation.workspace();

@@ -5,7 +5,7 @@ use attache_protocol::{
     wire::delivery::{DeliveryKind, DeliveryState},
 };
 
-use super::{notification::NotificationTargetRecord, push::PushConfigRecord};
+use super::{RunRecord, notification::NotificationTargetRecord, push::PushConfigRecord};
 
 /// The webhook to notify when a run has ended.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -70,6 +70,12 @@ pub struct DeliveryFilter {
 // === impl DeliveryRecord ===
 
 impl DeliveryRecord {
+    /// Whether it goes to the address that the run's caller gave, and not to the agent's webhook.
+    pub fn is_callback_of(&self, run: &RunRecord) -> bool {
+        let is_callback = run.spec.callback.as_ref().is_some_and(|callback| callback.url == self.url);
+        self.permission.is_none() || is_callback
+    }
+
     /// A new delivery, due at once, for a permission that waits for a person, or for the run's end.
     pub fn due(tenant: TenantId, run: RunId, permission: Option<PermissionId>, url: String, at: Timestamp) -> Self {
         let (id, kind) = match permission {

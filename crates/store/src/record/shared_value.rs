@@ -44,8 +44,9 @@ pub enum SharedValueLimit {
     None,
     /// The holder may have this many. The oldest ones give way.
     PerHolder(usize),
-    /// All values of the kind together. Without room, the new one isn't kept.
+    /// All values of the kind together. Without room, the new one isn't kept. A holder's oldest ones give way, as above.
     Total {
+        per_holder: usize,
         values: usize,
         bytes: usize,
     },

@@ -58,7 +58,7 @@ pub(super) struct MappedRows<'s, F> {
 
 /// What other writers did between two transactions of one.
 #[derive(Debug)]
-pub(super) enum WritesOfOthers {
+pub(super) enum ConcurrentWrites {
     /// Nothing that changed what writers remember.
     None,
     /// One text per transaction, in order. The number of the last one is `upto`.
@@ -191,14 +191,14 @@ impl Connection {
 
     /// What other writers did since this connection's last transaction. Called at the start of each, and waits for those
     /// of other writers to end.
-    pub(super) fn take_turn(&self) -> Result<WritesOfOthers> {
+    pub(super) fn take_turn(&self) -> Result<ConcurrentWrites> {
         match self {
-            Self::Sqlite(_) => Ok(WritesOfOthers::None),
+            Self::Sqlite(_) => Ok(ConcurrentWrites::None),
             Self::Postgres(connection) => connection.take_turn(),
         }
     }
 
-    /// The writer knows everything that was committed before this transaction: `upto` as [`WritesOfOthers::Listed`] says
+    /// The writer knows everything that was committed before this transaction: `upto` as [`ConcurrentWrites::Listed`] says
     /// it, or because it has read everything.
     pub(super) fn caught_up(&self, upto: Option<i64>) -> Result<()> {
         match self {

@@ -35,22 +35,22 @@ pub enum DatabaseAddress {
 
 /// Whether several stores may write to one PostgreSQL database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sharing {
+pub enum DatabaseSharing {
     /// Nobody else does while this one is open.
     Alone,
     /// They take turns.
     WithOthers,
 }
 
-/// What people are told of a database.
+/// What people are shown about a database.
 #[derive(Debug)]
 pub(super) struct DatabaseFacts {
     pub(super) engine: String,
     pub(super) durability: Durability,
 }
 
-/// What keeps other writers away for as long as it is held. Writers on PostgreSQL take turns instead.
-pub(super) enum Ownership {
+/// Keeps other writers away for as long as it is held. Writers on PostgreSQL take turns instead.
+pub(super) enum WriterLock {
     File(File),
     Shared,
 }
@@ -59,10 +59,10 @@ pub(super) enum Ownership {
 
 impl DatabaseAddress {
     pub(super) fn alone(self) -> Result<Database> {
-        self.shared(Sharing::Alone)
+        self.shared(DatabaseSharing::Alone)
     }
 
-    pub(super) fn shared(self, sharing: Sharing) -> Result<Database> {
+    pub(super) fn shared(self, sharing: DatabaseSharing) -> Result<Database> {
         match self {
             Self::File(path) => Ok(Database::File(path)),
             Self::Server { url, tls } => Database::at(url.expose(), tls, sharing),
@@ -74,7 +74,7 @@ impl DatabaseAddress {
 
 impl Database {
     /// The database behind a URL (`postgres://USER:PASSWORD@HOST/DATABASE`).
-    pub(super) fn at(url: &str, tls: Arc<ClientConfig>, sharing: Sharing) -> Result<Self> {
+    pub(super) fn at(url: &str, tls: Arc<ClientConfig>, sharing: DatabaseSharing) -> Result<Self> {
         let unusable = |why: String| Error::Unusable {
             what: format!("the database URL can't be used: {why}"),
             hint: "It looks like postgres://USER:PASSWORD@HOST:5432/DATABASE?sslmode=require, with sslmode disable, prefer, require or verify-full. In a password, write @ as %40 and / as %2F.",
@@ -101,16 +101,16 @@ impl Database {
     }
 
     /// The writer's first connection.
-    pub(super) fn own(&self) -> Result<(Connection, Ownership)> {
+    pub(super) fn own(&self) -> Result<(Connection, WriterLock)> {
         match self {
             Self::File(path) => {
                 let owner = owner::become_owner(path)?;
                 owner::refuse_lost_log(&owner, path)?;
                 let connection = self.writer()?;
                 owner::mark_open(&owner);
-                Ok((connection, Ownership::File(owner)))
+                Ok((connection, WriterLock::File(owner)))
             }
-            Self::Postgres(_) => Ok((self.writer()?, Ownership::Shared)),
+            Self::Postgres(_) => Ok((self.writer()?, WriterLock::Shared)),
         }
     }
 
@@ -154,9 +154,9 @@ impl Database {
     }
 }
 
-// === impl Ownership ===
+// === impl WriterLock ===
 
-impl Ownership {
+impl WriterLock {
     /// Lets go of the database. `is_complete`: everything is in it.
     pub(super) fn end(self, is_complete: bool) {
         match self {
@@ -198,7 +198,7 @@ mod tests {
             .unwrap()
             .with_root_certificates(RootCertStore::empty())
             .with_no_client_auth();
-        match Database::at(url, Arc::new(tls), Sharing::Alone).map_err(|error| error.to_string()).unwrap() {
+        match Database::at(url, Arc::new(tls), DatabaseSharing::Alone).map_err(|error| error.to_string()).unwrap() {
             Database::Postgres(server) => server.config.get_ssl_mode(),
             Database::File(_) => panic!("{url} is a server"),
         }

@@ -232,11 +232,13 @@ pub(super) fn key_credential(connection: &Connection, key: KeyId) -> Result<Opti
 fn worth(row: &Row<'_>) -> rusqlite::Result<StoredCredential> {
     let user = rows::maybe_user(row, 2)?;
     let own = rows::role(row, 3)?;
+    let user_role = user.map(|_| rows::role(row, 4)).transpose()?;
     Ok(StoredCredential::Key {
         tenant: rows::tenant_id(row.get(0)?),
         key: rows::key_id(row.get(1)?),
         user,
-        role: if user.is_some() { own.min(rows::role(row, 4)?) } else { own },
+        role: user_role.map_or(own, |role| own.min(role)),
+        user_role,
         scopes: rows::maybe_scopes(row, 5)?,
         expires_at: rows::maybe_time(row, 6)?,
         revoked: row.get(7)?,

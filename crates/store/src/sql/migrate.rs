@@ -12,7 +12,7 @@ use rusqlite::types::{ToSql, Value};
 
 use super::{
     connection::{Connection, PostgresConnection, Row},
-    database::{Database, Ownership},
+    database::{Database, WriterLock},
     open, open_postgres, owner, rows, streams,
 };
 use crate::{Error, Result, StorageFault};
@@ -73,10 +73,10 @@ pub(super) fn migrate(
             let owner = owner::become_owner(path)?;
             let mark = || open_postgres::mark_moved(server, path);
             let summary = fill_file(&source, path, &mark, progress).inspect_err(|_| {
-                // Nothing was moved, so nothing says so.
+                // Nothing was moved, so the source isn't marked as moved.
                 let _ = open_postgres::unmark_moved(server);
             });
-            Ownership::File(owner).end(true);
+            WriterLock::File(owner).end(true);
             summary
         }
         (Database::File(_), Database::File(_)) => Err(Error::Unusable {
@@ -338,7 +338,7 @@ fn verify_logs(source: &Connection, target: &Connection) -> Result<u64> {
 // === impl DraftFile ===
 
 impl DraftFile {
-    /// Next to where the file will be, for nobody else. What an interrupted copy left there is removed.
+    /// Next to the future file, readable only by this user. Leftovers of an interrupted copy are removed.
     fn beside(path: &Path) -> Result<Self> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push("-incomplete");

@@ -12,7 +12,8 @@ use std::{
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, ArtifactId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
+    AgentId, ArtifactId, ConversationId, InputId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
+    WorkspaceId,
     rules::run::{RunStatus, WorkerRef},
     secret::SecretHash,
     wire::run::SandboxLimit,
@@ -68,11 +69,12 @@ mod trait_impls;
 mod usage_ledger;
 mod users;
 mod worker_requests;
+mod worktrees;
 mod writer;
 
 use connection::{Connection, OptionalExtension as _};
 use database::{Database, DatabaseFacts};
-pub use database::{DatabaseAddress, Sharing};
+pub use database::{DatabaseAddress, DatabaseSharing};
 use disk_health::DiskHealth;
 pub use migrate::{MigrationProgress, MigrationSummary};
 use notice_listener::NoticeListener;
@@ -131,8 +133,8 @@ impl SqlStore {
     }
 
     /// Connects to a database on a PostgreSQL server, and makes or migrates its schema. Blocks, and must not be called on
-    /// a thread that drives an async runtime. [`StorageFault::ServedElsewhere`] if somebody is [`Sharing::Alone`] there.
-    pub fn connect(address: DatabaseAddress, sharing: Sharing) -> Result<Self> {
+    /// a thread that drives an async runtime. [`StorageFault::ServedElsewhere`] if somebody is [`DatabaseSharing::Alone`] there.
+    pub fn connect(address: DatabaseAddress, sharing: DatabaseSharing) -> Result<Self> {
         Self::start(&address.shared(sharing)?)
     }
 
@@ -151,7 +153,7 @@ impl SqlStore {
         joins.push(writer_thread);
         let mut notices = None;
         if let Database::Postgres(server) = database
-            && server.sharing == Sharing::WithOthers
+            && server.sharing == DatabaseSharing::WithOthers
         {
             let (listening, thread) = NoticeListener::start((**server).clone(), Arc::clone(&listener))?;
             joins.push(thread);
@@ -457,6 +459,7 @@ impl Store for SqlStore {
         run: RunId,
         outcome: RunResult,
         usage: Option<Json>,
+        inputs_taken: Option<Vec<InputId>>,
         at: Timestamp,
     ) -> Result<RunStatus> {
         // An artifact of another workspace is only detected after the first write.
@@ -464,7 +467,10 @@ impl Store for SqlStore {
             RunResult::Completed { artifacts, .. } if !artifacts.is_empty() => UndoMode::Savepoint,
             RunResult::Completed { .. } | RunResult::Failed { .. } | RunResult::Deferred { .. } => UndoMode::Promise,
         };
-        self.settle(undo, move |transaction| transaction.finish(by, run, &outcome, usage.as_ref(), at)).await
+        self.settle(undo, move |transaction| {
+            transaction.finish(by, run, (&outcome, usage.as_ref(), inputs_taken.as_deref()), at)
+        })
+        .await
     }
 
     async fn cancel_run(&self, context: WriteContext, run: RunId, reason: Option<String>) -> Result<RunRecord> {

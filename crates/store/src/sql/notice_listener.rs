@@ -1,5 +1,5 @@
 //! Hears what other writers on the same PostgreSQL database wake. A connection of its own, which only listens; when it was
-//! lost, everything is woken once, because nobody knows what was said meanwhile.
+//! lost, everything is woken once, because hints may have been missed meanwhile.
 
 use std::{
     future::poll_fn,

@@ -36,6 +36,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0025_nodes.sql"),
     include_str!("migrations/0026_shared_values.sql"),
     include_str!("migrations/0027_writer_changes.sql"),
+    include_str!("migrations/0028_worktree_decisions.sql"),
 ];
 
 /// The connection of the single writer. Migrates the schema.

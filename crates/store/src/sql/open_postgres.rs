@@ -35,6 +35,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0025_nodes.postgres.sql"),
     include_str!("migrations/0026_shared_values.postgres.sql"),
     include_str!("migrations/0027_writer_changes.postgres.sql"),
+    include_str!("migrations/0028_worktree_decisions.postgres.sql"),
 ];
 
 pub(super) fn writer(server: &PostgresServer) -> Result<PostgresConnection> {

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     Error, Result, WakeHint, WriteContext, entry,
-    error::Use,
+    error::InUseReason,
     record::{Class, RetentionLimits, RetentionResult, retention::ITEMS_PER_TRANSACTION},
 };
 
@@ -46,7 +46,7 @@ const UNUSED: &str = "not exists (select 1 from task_runs r where r.conversation
      and not exists (select 1 from artifacts a where a.workspace = c.id and a.created >= ?1)";
 
 /// What must be known about a run to remove it.
-struct Ended {
+struct EndedRun {
     row: i64,
     id: RunId,
     tenant: TenantId,
@@ -286,9 +286,9 @@ impl WriteTransaction<'_, '_> {
             .optional()?;
         match found {
             None => Ok(()),
-            Some(1) => Err(Error::InUse(Use::Live)),
-            Some(2) => Err(Error::InUse(Use::LiveChild)),
-            Some(_) => Err(Error::InUse(Use::Grant)),
+            Some(1) => Err(Error::InUse(InUseReason::Live)),
+            Some(2) => Err(Error::InUse(InUseReason::LiveChild)),
+            Some(_) => Err(Error::InUse(InUseReason::Grant)),
         }
     }
 
@@ -327,7 +327,7 @@ impl WriteTransaction<'_, '_> {
         Ok(())
     }
 
-    fn ended_run(&self, row: i64) -> Result<Ended> {
+    fn ended_run(&self, row: i64) -> Result<EndedRun> {
         Ok(self
             .connection
             .prepare_cached(
@@ -335,7 +335,7 @@ impl WriteTransaction<'_, '_> {
                  from task_runs where id = ?1",
             )?
             .query_row([row], |row| {
-                Ok(Ended {
+                Ok(EndedRun {
                     row: row.get(0)?,
                     id: rows::run_id(row.get(1)?),
                     tenant: rows::tenant_id(row.get(2)?),
@@ -347,7 +347,7 @@ impl WriteTransaction<'_, '_> {
             })?)
     }
 
-    fn remove_run(&mut self, run: &Ended, blobs: &mut Vec<[u8; 32]>) -> Result<()> {
+    fn remove_run(&mut self, run: &EndedRun, blobs: &mut Vec<[u8; 32]>) -> Result<()> {
         let uid = || IdBytes(run.id.uuid());
         self.connection.prepare_cached("update task_runs set parent = null where parent = ?1")?.execute([uid()])?;
         // Its artifacts go with it, unless another run later named them as its own.
@@ -382,9 +382,16 @@ impl WriteTransaction<'_, '_> {
         for table in ["chunks", "follows", "push_configs"] {
             self.connection.prepare_cached(&format!("delete from {table} where run = ?1"))?.execute([run.row])?;
         }
-        for table in
-            ["permission_requests", "asks", "inputs", "deliveries", "peer_tasks", "artifact_edges", "permission_grants"]
-        {
+        for table in [
+            "permission_requests",
+            "asks",
+            "inputs",
+            "deliveries",
+            "peer_tasks",
+            "artifact_edges",
+            "permission_grants",
+            "worktree_decisions",
+        ] {
             self.connection.prepare_cached(&format!("delete from {table} where run = ?1"))?.execute([uid()])?;
         }
         self.connection

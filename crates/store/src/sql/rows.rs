@@ -77,7 +77,7 @@ pub(super) struct RunState {
     pub(super) reservation: QuotaReservation,
     /// Whether it has said what it used.
     pub(super) reported: bool,
-    /// Whether somebody is told when it ends.
+    /// Whether anyone is notified when it ends.
     pub(super) calls_back: bool,
     /// A quota ended it before it counted.
     pub(super) refused: bool,

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::connection::OptionalExtension as _;
 use attache_protocol::{
-    AgentId, EventKind, Json, RunId, RuntimeId, TenantId, Timestamp,
+    AgentId, EventKind, InputId, Json, RunId, RuntimeId, TenantId, Timestamp,
     rules::{
         quota::{self, QuotaVerdict},
         retention,
@@ -303,8 +303,7 @@ impl WriteTransaction<'_, '_> {
         &mut self,
         by: WorkerRef,
         run: RunId,
-        outcome: &RunResult,
-        usage: Option<&Json>,
+        (outcome, usage, inputs_taken): (&RunResult, Option<&Json>, Option<&[InputId]>),
         at: Timestamp,
     ) -> Result<Result<RunStatus>> {
         let hot = self.workers_run(by, run)?;
@@ -316,7 +315,12 @@ impl WriteTransaction<'_, '_> {
             RunResult::Failed { code, result } => (RunCommand::Fail { by, code: *code, outcome: digest }, Some(result)),
             RunResult::Deferred { until } => (RunCommand::Defer { by, until: *until }, None),
         };
-        let written = TransitionWrites { entry: Some(entry::task_finished(outcome, usage)), result, usage, via: None };
+        let undelivered = match inputs_taken {
+            Some(taken) => self.undelivered_inputs(run, taken)?,
+            None => Vec::new(),
+        };
+        let entry = entry::task_finished(outcome, usage, &undelivered);
+        let written = TransitionWrites { entry: Some(entry), result, usage, via: None };
         let after = match self.step(&hot, &command, stamp, written) {
             Ok(after) => after,
             Err(error) => return self.refuse_report(&hot, entry::call::finish(outcome), by, usage, stamp, error),

@@ -30,7 +30,7 @@ impl WriteTransaction<'_, '_> {
 
     fn keep_value(&self, new: &SharedValue, limit: SharedValueLimit, at: Timestamp) -> Result<bool> {
         self.drop_expired_values(at)?;
-        if let SharedValueLimit::Total { values, bytes } = limit
+        if let SharedValueLimit::Total { values, bytes, .. } = limit
             && !self.has_room_for_value(new, values, bytes)?
         {
             return Ok(false);
@@ -49,7 +49,7 @@ impl WriteTransaction<'_, '_> {
                 new.value,
                 new.expires_at.millis(),
             ])?;
-        if let SharedValueLimit::PerHolder(most) = limit {
+        if let SharedValueLimit::PerHolder(most) | SharedValueLimit::Total { per_holder: most, .. } = limit {
             self.connection
                 .prepare_cached(
                     "delete from shared_values where kind = ?1 and tenant = ?2 and holder = ?3 and no <=

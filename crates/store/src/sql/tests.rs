@@ -109,7 +109,7 @@ impl StoreFixture {
 
     async fn complete(&self, run: RunId, usage: Option<&str>) {
         let outcome = RunResult::Completed { output: json("{}"), artifacts: Vec::new() };
-        let done = self.store.finish(self.worker(), run, outcome, usage.map(json), self.env.now()).await;
+        let done = self.store.finish(self.worker(), run, outcome, usage.map(json), None, self.env.now()).await;
         assert_eq!(done.unwrap(), RunStatus::Completed);
     }
 
@@ -195,7 +195,7 @@ async fn late_usage_of_a_cancelled_run_is_counted_once() {
         for tokens in [7, 9, 8, 9] {
             let outcome = RunResult::Completed { output: json("{}"), artifacts: Vec::new() };
             let usage = Some(json(&format!(r#"{{"tokens":{tokens}}}"#)));
-            let late = desk.store.finish(desk.worker(), run, outcome, usage, desk.env.now()).await;
+            let late = desk.store.finish(desk.worker(), run, outcome, usage, None, desk.env.now()).await;
             assert!(matches!(late, Err(Error::Refused { refusal: run::RunRefusal::Ended, .. })), "{late:?}");
         }
     }
@@ -240,7 +240,7 @@ async fn a_database_of_version_1_opens_with_its_runs() {
     assert_eq!(claimed.run.id, waits.id);
     // Its usage was reported before the upgrade.
     let outcome = RunResult::Completed { output: json("{}"), artifacts: Vec::new() };
-    store.finish(worker, runs.id, outcome, None, at).await.unwrap();
+    store.finish(worker, runs.id, outcome, None, None, at).await.unwrap();
     let row = DailyUsage {
         day: UtcDay::of(at),
         user: None,

@@ -316,6 +316,18 @@ impl WriteTransaction<'_, '_> {
         Ok(input)
     }
 
+    /// The run's unsolicited input other than this, oldest first.
+    pub(super) fn undelivered_inputs(&self, run: RunId, taken: &[InputId]) -> Result<Vec<InputId>> {
+        let mut statement =
+            self.connection.prepare_cached("select id from inputs where run = ?1 and ask is null order by no")?;
+        let ids = statement.query_map([IdBytes(run.uuid())], |row| Ok(rows::input_id(row.get(0)?)))?;
+        let mut undelivered = Vec::new();
+        for id in ids {
+            undelivered.extend(Some(id?).filter(|id| !taken.contains(id)));
+        }
+        Ok(undelivered)
+    }
+
     /// Stores the message that contained an answer.
     fn keep_message(&self, ask: WorkerRequestId, message: Option<&Json>) -> Result<()> {
         if let Some(message) = message {

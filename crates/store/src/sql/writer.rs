@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::{
     cache::{MemoryChanges, WriterCache},
-    connection::{Connection, WritesOfOthers},
+    connection::{ConcurrentWrites, Connection},
     database::Database,
     disk_health::{DiskHealth, fault_of},
     lookup_cache::LookupCache,
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{Error, Result, StorageFault, WakeHint, WakeListener, metrics::StoreMetrics};
 
-/// How many calls may wait. Beyond that the caller is told to retry.
+/// How many calls may wait. Beyond that, the caller gets an error and can retry.
 const MAX_QUEUED_WRITES: usize = 8192;
 /// How many jobs share a commit.
 pub(crate) const MAX_BATCH: usize = 512;
@@ -353,9 +353,9 @@ impl WriterThread {
     fn begin(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         connection.begin()?;
         let upto = match connection.take_turn()? {
-            WritesOfOthers::None => return Ok(()),
-            WritesOfOthers::Listed { changes, upto } if self.catch_up(connection, &changes)? => Some(upto),
-            WritesOfOthers::Listed { .. } | WritesOfOthers::Unknown => {
+            ConcurrentWrites::None => return Ok(()),
+            ConcurrentWrites::Listed { changes, upto } if self.catch_up(connection, &changes)? => Some(upto),
+            ConcurrentWrites::Listed { .. } | ConcurrentWrites::Unknown => {
                 self.cache = WriterCache::rebuild(connection)?;
                 self.directory.forget();
                 self.measures.memory_read();

@@ -11,16 +11,17 @@ use attache_protocol::{
         run::{FailureCode, RunStatus, WorkerRef},
     },
     secret::SecretHash,
-    wire::{notification::NotificationChoices, run::SandboxLimit},
+    wire::{notification::NotificationChoices, run::SandboxLimit, worktree::WorktreeOutcome},
 };
 use attache_store::{
     ChannelStore, DelegationStore, DeliveryStore, Durability, Error, NodeStore, NotificationStore, PeerStore,
-    PushStore, QuotaStore, Result, SharedValueStore, Store, UserStore, WakeListener, WorkerRequestStore, WriteContext,
+    PushStore, QuotaStore, Result, SharedValueStore, Store, UserStore, WakeListener, WorkerRequestStore, WorktreeStore,
+    WriteContext,
     conformance::{EngineUnderTest, run_sequences},
     memory::MemoryStore,
     record::{
         channel::*, delegation::*, delivery::*, node::*, notification::*, peer::*, push::*, quota::*, shared_value::*,
-        task::*, user::*, worker_request::*, *,
+        task::*, user::*, worker_request::*, worktree::*, *,
     },
 };
 
@@ -108,10 +109,12 @@ enum Fault {
     ForgetsOpenPeerTasks,
     /// Fails a run that waits for a usage limit.
     FailsAtUsageLimits,
+    ForgetsUndeliveredInputs,
 }
 
-const FAULTS: [Fault; 40] = [
+const FAULTS: [Fault; 41] = [
     Fault::FailsAtUsageLimits,
+    Fault::ForgetsUndeliveredInputs,
     Fault::LosesLogRows,
     Fault::ChangesLogRows,
     Fault::IgnoresStaleEpochs,
@@ -199,11 +202,23 @@ impl Faulty {
         let keys = self.inner.keys(tenant, kind, Some(user), Pagination { limit: 1_000, cursor: None }).await;
         let own = keys.ok().and_then(|keys| keys.items.into_iter().find(|known| known.id == key));
         let role = own.filter(|_| self.has(Fault::IgnoresTheUsersRole)).map_or(role, |key| key.role);
-        let Some(StoredCredential::Key { scopes, expires_at, agent, opener, .. }) = credential else {
+        let Some(StoredCredential::Key { user_role, scopes, expires_at, agent, opener, .. }) = credential else {
             return credential;
         };
         let user = Some(user);
-        Some(StoredCredential::Key { tenant, key, user, role, scopes, expires_at, revoked, kind, agent, opener })
+        Some(StoredCredential::Key {
+            tenant,
+            key,
+            user,
+            role,
+            user_role,
+            scopes,
+            expires_at,
+            revoked,
+            kind,
+            agent,
+            opener,
+        })
     }
 }
 
@@ -354,6 +369,7 @@ as_the_model! {
         run: RunId,
         outcome: RunResult,
         usage: Option<Json>,
+        inputs_taken: Option<Vec<InputId>>,
         at: Timestamp,
     ) -> Result<RunStatus> {
         let outcome = match outcome {
@@ -362,7 +378,8 @@ as_the_model! {
             }
             other => other,
         };
-        self.inner.finish(self.by(by), run, outcome, self.usage(usage), at).await
+        let inputs_taken = inputs_taken.filter(|_| !self.has(Fault::ForgetsUndeliveredInputs));
+        self.inner.finish(self.by(by), run, outcome, self.usage(usage), inputs_taken, at).await
     }
 
     async fn release(&self, by: WorkerRef, run: RunId, at: Timestamp) -> Result<RunRecord> {
@@ -632,6 +649,15 @@ as_the_model! {
     fn delegation(tenant: TenantId, delegation: DelegationId) -> Result<DelegationRecord>;
     fn delegations(tenant: TenantId, filter: DelegationFilter, page: Pagination) -> Result<ListPage<DelegationRecord>>;
     fn cancel_delegation(context: WriteContext, delegation: DelegationId) -> Result<DelegationRecord>;
+    ---
+}
+
+as_the_model! {
+    WorktreeStore
+    fn decide_worktree(context: WriteContext, decision: NewWorktreeDecision) -> Result<WorktreeDecisionRecord>;
+    fn settle_worktree(runtime: RuntimeId, run: RunId, number: i64, outcome: WorktreeOutcome, at: Timestamp) -> Result<WorktreeDecisionRecord>;
+    fn worktree_decision(tenant: TenantId, run: RunId) -> Result<Option<WorktreeDecisionRecord>>;
+    fn pending_worktrees(agent: AgentId, at: Timestamp) -> Result<Vec<WorktreeDecisionRecord>>;
     ---
 }
 

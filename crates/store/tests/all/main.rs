@@ -13,3 +13,4 @@ mod postgres;
 mod pushes;
 mod several_writers;
 mod sqlite;
+mod worktrees;

@@ -8,7 +8,7 @@ use attache_protocol::{TenantId, Timestamp};
 use attache_store::{
     Error, Result, StorageFault, Store,
     conformance::{EngineUnderTest, postgres_server::PostgresServer},
-    sql::{DatabaseAddress, MigrationProgress, MigrationSummary, Sharing, SqlStore},
+    sql::{DatabaseAddress, DatabaseSharing, MigrationProgress, MigrationSummary, SqlStore},
 };
 
 use crate::{conformance::conform, postgres::address};
@@ -51,7 +51,7 @@ impl MovingStore {
 }
 
 async fn open(place: DatabaseAddress) -> Result<SqlStore> {
-    tokio::task::spawn_blocking(move || SqlStore::connect(place, Sharing::Alone)).await.unwrap()
+    tokio::task::spawn_blocking(move || SqlStore::connect(place, DatabaseSharing::Alone)).await.unwrap()
 }
 
 async fn migrate(from: DatabaseAddress, to: DatabaseAddress) -> Result<(MigrationSummary, Vec<MigrationProgress>)> {

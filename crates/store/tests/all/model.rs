@@ -110,7 +110,7 @@ impl World {
         let progress = NewProgress { events, ..NewProgress::default() };
         self.store.progress(by, run, progress, LEASE, self.now()).await.unwrap();
         let outcome = RunResult::Completed { output: json(r#"{"text":"hello"}"#), artifacts: Vec::new() };
-        self.store.finish(by, run, outcome, Some(json(r#"{"tokens":3}"#)), self.now()).await.unwrap();
+        self.store.finish(by, run, outcome, Some(json(r#"{"tokens":3}"#)), None, self.now()).await.unwrap();
         self.store.run(self.tenant, run).await.unwrap()
     }
 
@@ -221,7 +221,7 @@ async fn a_stale_epoch_changes_nothing_but_the_log() {
     assert_eq!(claimed.agent_instructions.as_deref(), Some("Be brief."));
     let by = WorkerRef { runtime: world.runtime.id, epoch: Some(7) };
     let outcome = RunResult::Completed { output: json("{}"), artifacts: Vec::new() };
-    let refused = world.store.finish(by, run.id, outcome, None, world.now()).await.unwrap_err();
+    let refused = world.store.finish(by, run.id, outcome, None, None, world.now()).await.unwrap_err();
     assert!(matches!(refused, Error::Refused { run: shown, .. } if *shown == claimed.run));
     assert_eq!(world.store.run(world.tenant, run.id).await, Ok(claimed.run));
     let refusal = format!(
@@ -252,7 +252,7 @@ async fn hints_name_what_moved_and_come_after_the_change() {
     world.store.progress(by, run.id, NewProgress::default(), LEASE, world.now()).await.unwrap();
     assert_eq!(take(), []);
     let outcome = RunResult::Completed { output: json("{}"), artifacts: Vec::new() };
-    world.store.finish(by, run.id, outcome, None, world.now()).await.unwrap();
+    world.store.finish(by, run.id, outcome, None, None, world.now()).await.unwrap();
     assert!(take().contains(&WakeHint::Run(run.id)));
     let context = WriteContext::new(world.tenant, "key:owner", world.now());
     world.store.revoke_runtime(context, world.runtime.id).await.unwrap();

@@ -246,7 +246,7 @@ async fn a_run_is_sent_once_and_both_ids_are_kept() {
         ];
         assert_eq!(found, [Some(task.clone()), Some(task.clone()), Some(task.clone())]);
         let done = RunResult::Completed { output: json("{}"), artifacts: Vec::new() };
-        world.store.finish(by, run, done, None, world.env.now()).await.unwrap();
+        world.store.finish(by, run, done, None, None, world.env.now()).await.unwrap();
         assert_eq!(world.store.open_peer_tasks(agent).await.unwrap(), []);
         assert_eq!(world.store.peer_task(world.tenant, run).await.unwrap(), Some(task));
     }

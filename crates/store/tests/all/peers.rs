@@ -511,7 +511,7 @@ async fn a_peer_that_is_away_too_long_is_told_what_it_missed() {
         assert_eq!((channel.floor, channel.head), (MAX_FRAMES + 5, MAX_FRAMES + 5));
 
         let outcome = RunResult::Completed { output: json("{}"), artifacts: Vec::new() };
-        world.store.finish(world.by(), run, outcome, None, world.env.now()).await.unwrap();
+        world.store.finish(world.by(), run, outcome, None, None, world.env.now()).await.unwrap();
         assert_eq!(world.store.follows(world.engine).await.unwrap().len(), 1);
         world.store.push_events(world.engine([7; 32]), run, i64::MAX, 10).await.unwrap();
         assert_eq!(world.store.follows(world.engine).await, Ok(Vec::new()));

@@ -76,7 +76,7 @@ impl World {
 
     async fn complete(&self, run: RunId, usage: Option<&str>) -> RunStatus {
         let outcome = RunResult::Completed { output: json("{}"), artifacts: Vec::new() };
-        self.store.finish(self.by(), run, outcome, usage.map(json), self.env.now()).await.unwrap()
+        self.store.finish(self.by(), run, outcome, usage.map(json), None, self.env.now()).await.unwrap()
     }
 
     async fn limit(&self, limits: QuotaLimits) {
@@ -388,6 +388,7 @@ async fn removing_a_user_revokes_their_keys_in_order_of_creation() {
             key,
             user: Some(user.id),
             role,
+            user_role: Some(Role::Operator),
             scopes: None,
             expires_at: None,
             revoked,

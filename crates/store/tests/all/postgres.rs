@@ -8,7 +8,7 @@ use attache_store::{
     Result, Store,
     conformance::{EngineUnderTest, postgres_server::PostgresServer, run_sequence},
     memory::MemoryStore,
-    sql::{DatabaseAddress, Sharing, SqlStore},
+    sql::{DatabaseAddress, DatabaseSharing, SqlStore},
 };
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
@@ -27,7 +27,7 @@ pub(crate) struct Nodes {
 /// Opens a store. It has threads of its own that mustn't be started by those of the runtime.
 pub(crate) async fn connect(url: &str) -> Result<SqlStore> {
     let address = address(url);
-    tokio::task::spawn_blocking(move || SqlStore::connect(address, Sharing::WithOthers)).await.unwrap()
+    tokio::task::spawn_blocking(move || SqlStore::connect(address, DatabaseSharing::WithOthers)).await.unwrap()
 }
 
 pub(crate) fn address(url: &str) -> DatabaseAddress {

@@ -39,7 +39,7 @@ impl World {
     }
 
     async fn end(&self, run: RunId, outcome: RunResult) -> RunStatus {
-        self.store.finish(self.by(), run, outcome, None, self.env.now()).await.unwrap()
+        self.store.finish(self.by(), run, outcome, None, None, self.env.now()).await.unwrap()
     }
 
     fn all_tasks(&self) -> TaskFilter {
@@ -157,7 +157,7 @@ async fn a_report_that_was_undone_leaves_the_subscribers() {
         let run = world.queue(NewRun { push: Some(config("a", URL)), ..world.new_run() }).await.unwrap();
         assert_eq!(world.claim().await, Some(run));
         let foreign = RunResult::Completed { output: json("{}"), artifacts: vec![world.env.artifact_id()] };
-        let refused = world.store.finish(world.by(), run, foreign, None, world.env.now()).await;
+        let refused = world.store.finish(world.by(), run, foreign, None, None, world.env.now()).await;
         assert!(matches!(refused, Err(Error::ForeignArtifact(_))), "{refused:?}");
         assert_eq!(world.pushed(run).await, pairs(&[("a", 2)]));
         world.end(run, completed()).await;

@@ -111,7 +111,7 @@ impl TwoWriters {
         let claimed = self.one.claim(self.runtime, None, Vec::new(), LEASE, self.env.now()).await.unwrap().unwrap();
         let by = WorkerRef { runtime: self.runtime, epoch: None };
         let outcome = RunResult::Completed { output: json("{}"), artifacts: Vec::new() };
-        self.two.finish(by, claimed.run.id, outcome, None, self.env.now()).await.unwrap();
+        self.two.finish(by, claimed.run.id, outcome, None, None, self.env.now()).await.unwrap();
     }
 
     /// Wakes whoever waits for a tenant that nobody else ever wakes.

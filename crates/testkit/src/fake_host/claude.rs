@@ -20,6 +20,8 @@ struct FakeClaude {
     program: FakeProgram,
     flags: FakeClaudeFlags,
     turn: FakeClaudeTurn,
+    /// What was used up to the last result.
+    reported: FakeUsage,
 }
 
 /// What the result of this turn will tell.
@@ -41,8 +43,12 @@ pub(super) fn main(arguments: Vec<String>) -> u8 {
     };
     let talks = flags.value("--input-format") == Some("stream-json");
     let client = if talks { HostPipes::from_stdin() } else { HostPipes::signals_only().0 };
-    let mut claude =
-        FakeClaude { program: FakeProgram::new(client, arguments), flags, turn: FakeClaudeTurn::default() };
+    let mut claude = FakeClaude {
+        program: FakeProgram::new(client, arguments),
+        flags,
+        turn: FakeClaudeTurn::default(),
+        reported: FakeUsage::default(),
+    };
     if !talks {
         let mut prompt = claude.flags.prompt.clone().unwrap_or_default();
         if prompt.is_empty() {
@@ -81,13 +87,18 @@ impl FakeClaude {
     }
 
     fn result(&mut self, end: FakeTurnEnd) -> u8 {
-        let usage = json!({"input_tokens": self.program.spent.input, "output_tokens": self.program.spent.output,
+        // As the real thing does: `usage` is of this turn, `modelUsage` and the cost are of the whole conversation.
+        let (all, before) = (self.program.spent, std::mem::replace(&mut self.reported, self.program.spent));
+        let (input, output) = (all.input - before.input, all.output - before.output);
+        let usage = json!({"input_tokens": input, "output_tokens": output,
             "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0});
         // `type` does not come first in the real thing either.
         let mut result = json!({
             "duration_api_ms": 5, "stop_reason": "end_turn", "session_id": SESSION, "total_cost_usd": self.program.spent.cost,
             "usage": usage, "modelUsage": {"fake-model": {"inputTokens": self.program.spent.input,
                 "outputTokens": self.program.spent.output, "costUSD": self.program.spent.cost}},
+            "model_usage_since_last_result": {"fake-model": {"inputTokens": input, "outputTokens": output,
+                "costUSD": all.cost - before.cost}},
             "permission_denials": self.turn.denials, "terminal_reason": "completed", "safety_stops": 0,
             "is_error": false, "num_turns": self.turn.steps + 1, "subtype": "success", "api_error_status": null,
             "result": self.turn.text, "type": "result", "duration_ms": 10, "uuid": self.uuid(),

@@ -52,7 +52,7 @@ impl HostPipes {
         client
     }
 
-    /// Hears signals only; the sender is for whoever hears more.
+    /// Receives signals only; more can be sent through the sender.
     pub(super) fn signals_only() -> (Self, SyncSender<HostInput>) {
         let (sender, incoming) = sync_channel(64);
         let hanging = Arc::new(AtomicBool::new(false));
@@ -64,7 +64,7 @@ impl HostPipes {
         self.print(&format!("{message}\n"));
     }
 
-    /// Exactly this. A reader that is gone means that nobody wants to hear more.
+    /// Prints exactly this. If the reader is gone, the rest is discarded.
     pub(super) fn print(&self, text: &str) {
         self.print_bytes(text.as_bytes());
     }

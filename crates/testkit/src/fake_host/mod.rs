@@ -21,7 +21,7 @@
 //! | `DENIED` | a tool that its own rules forbid |
 //! | `ENV:<name>`, `ARGS`, `SYSTEM` | says a variable or `unset`, the arguments, the system prompt |
 //! | `CRASH`, `EXIT:<n>` | ends at once, by a signal or with the status |
-//! | `GARBAGE` | prints what nobody can read, and ends with 0 |
+//! | `GARBAGE` | prints something unparseable and exits with 0 |
 //! | `HANG` | ignores interrupts, SIGINT, SIGTERM and the end of its input |
 //! | `CHILD` | leaves one process in its group and one in a session of its own, and says `CHILDREN <pid> <pid>` |
 //!

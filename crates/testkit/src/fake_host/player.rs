@@ -30,7 +30,7 @@ pub(super) trait HostDialect {
     fn retry(&mut self, retry: FakeRetry);
     /// The program's own count already has it.
     fn spend(&mut self, spent: FakeUsage) -> TurnFlow;
-    /// Something nobody can read.
+    /// Something unparseable.
     fn garbage(&self) -> &'static [u8];
     /// The system prompt, if there is one.
     fn system(&self) -> Option<String>;

@@ -34,7 +34,7 @@ pub struct ArchiveLimits {
 /// The files that were sent, each with its hash.
 pub type SentFiles = BTreeMap<String, [u8; 32]>;
 
-/// Asked between entries: whoever wanted the work may be gone.
+/// Checked between entries: the caller may be gone.
 pub type IsCancelled<'a> = &'a dyn Fn() -> bool;
 
 /// Why an archive is not used. Nothing of it has been written, unless the work was cancelled.

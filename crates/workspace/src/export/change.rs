@@ -109,9 +109,20 @@ impl ExportShared {
     /// commands.
     pub(super) fn admit_new(&self, path: &[u8]) -> Result<(), ExportRefusal> {
         let (folder, mut others) = part_of(path);
-        // In `.git` itself, the configuration is guarded regardless of what else is there.
-        let is_planted = !is_repository(folder) && others.any(|rest| self.holds(folder, rest));
-        if is_planted { Err(PLANTED) } else { Ok(()) }
+        if others.any(|rest| self.holds(folder, rest)) { Err(PLANTED) } else { Ok(()) }
+    }
+
+    /// Whether a file can have both names. Git writes some of a repository's files in place, and would write to whatever else
+    /// is the same file. It links only objects.
+    pub(super) fn admit_second_name(&self, from: &[u8], to: &[u8]) -> Result<(), ExportRefusal> {
+        let repository = |path: &[u8]| {
+            let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
+            let mut folders = std::iter::once(0).chain(ends).map(|end| &path[..end]);
+            folders.find(|folder| is_repository(folder) || self.is_taken_for_one(folder)).map(<[u8]>::to_vec)
+        };
+        let (old, new) = (repository(from), repository(to));
+        let is_fine = old == new && (old.is_none() || is_stored(from) && is_stored(to));
+        if is_fine { Ok(()) } else { Err(GUARDED) }
     }
 
     /// Whether an entry that can be changed can lose its name. If its folder stopped being a repository, git would look

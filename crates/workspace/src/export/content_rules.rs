@@ -11,8 +11,8 @@ use super::{
     file::fill,
     git,
     git_guard::{TrustedGitFile, inside, is_stored, trusted_git_file},
-    held,
-    objects::{self, Stored},
+    git_index, held,
+    objects::{self, GitStoreFile},
     originals::OriginalsStore,
     path::{ExportPath, join},
     root::{PathHandle, attributes_of},
@@ -36,11 +36,7 @@ const TOO_LARGE: ExportRefusal = ExportRefusal::Denied("it is too large to mask 
 impl ExportShared {
     /// Whether a file with this name is read with its credentials masked.
     pub(super) fn masked(&self, path: &[u8]) -> Option<MaskKind> {
-        masked(path).or_else(|| {
-            let place = ExportPath::parse(path).ok()?;
-            let is_config = matches!(place.name(), b"config" | b"config.worktree");
-            (is_config && self.is_taken_for_one(place.parent())).then_some(MaskKind::Settings)
-        })
+        masked(path, |folder| self.is_taken_for_one(folder))
     }
 
     /// Whether an existing file can be changed in place.
@@ -137,8 +133,8 @@ impl ExportShared {
             let whole = top.as_ref().map_or_else(|| below.to_owned(), |top| join(top, below));
             self.masked(&whole) == Some(MaskKind::Settings) || !self.filter.shows(&whole, false)
         };
-        let new = git::index_entries(new, id, is_partial)?;
-        let old = old.and_then(|old| git::index_entries(old, id, is_partial).ok()).unwrap_or_default();
+        let new = git_index::index_entries(new, id, is_partial)?;
+        let old = old.and_then(|old| git_index::index_entries(old, id, is_partial).ok()).unwrap_or_default();
         for (below, _) in new.symmetric_difference(&old) {
             // Where the files of another working tree or of a submodule are isn't certain, so their names decide.
             let Some(top) = &top else { return Err(PARTIAL) };
@@ -176,7 +172,7 @@ impl ExportShared {
     fn check_stored(
         &self,
         keeper: &OriginalsStore,
-        stored: Stored,
+        stored: GitStoreFile,
         to: &ExportPath,
         found: &PathHandle,
     ) -> Result<(), ExportRefusal> {
@@ -186,13 +182,13 @@ impl ExportShared {
             self.root.find_optional(&[&to.whole()[..stem], extension].concat())
         };
         match stored {
-            Stored::Object => {
+            GitStoreFile::Object => {
                 let (_, names) = inside(to.whole()).unwrap_or_default();
                 objects::check_object(found, &names, &go_on)
             }
-            Stored::LargeFile => objects::check_large_file(found, to.name(), &go_on),
-            Stored::Pack => objects::check_pack(beside(b".idx")?.is_some()),
-            Stored::PackIndex => {
+            GitStoreFile::LargeFile => objects::check_large_file(found, to.name(), &go_on),
+            GitStoreFile::Pack => objects::check_pack(beside(b".idx")?.is_some()),
+            GitStoreFile::PackIndex => {
                 let (pack, id) = (beside(b".pack")?, self.id_length(to.whole()));
                 objects::check_index(found, to.name(), pack.as_ref(), id, keeper.scratch(), &go_on)
             }

@@ -1,9 +1,12 @@
 //! Files that are useful without the credentials in them: each credential is replaced by asterisks of the same length,
 //! so that sizes and offsets stay correct.
 
-use std::{io::Read as _, path::PathBuf};
+use std::{ffi::OsStr, io::Read as _, os::unix::ffi::OsStrExt as _, path::Path};
 
-use super::filter::{fold, originals};
+use super::{
+    filter::{fold, originals},
+    git_guard::REPOSITORIES,
+};
 
 /// How much of a file is checked, and what can be done with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +58,9 @@ const SECRET: [&str; 11] = [
 /// Complete names.
 const SECRET_NAMES: [&str; 4] = ["auth", "key", "pass", "otp"];
 
-/// Whether a file with this name is shown with its credentials masked.
-pub(super) fn masked(path: &[u8]) -> Option<MaskKind> {
+/// Whether a file with this name is shown with its credentials masked. `is_repository` says whether git takes a folder for one,
+/// whatever its name is.
+pub(super) fn masked(path: &[u8], is_repository: impl FnOnce(&[u8]) -> bool) -> Option<MaskKind> {
     let twin = fold(path);
     let names: Vec<&[u8]> = twin.split(|&byte| byte == b'/').collect();
     let (name, above) = names.split_last()?;
@@ -81,7 +85,7 @@ pub(super) fn masked(path: &[u8]) -> Option<MaskKind> {
     let git = above.iter().position(|name| matches!(*name, b".git" | b"git~1"));
     let is_bare = above.last().is_some_and(|folder| folder.ends_with(b".git"));
     match (git, *name) {
-        _ if is_config && (git.is_some() || is_bare) => Some(MaskKind::Settings),
+        _ if is_config && (git.is_some() || is_bare || is_repository(folder_of(path))) => Some(MaskKind::Settings),
         (Some(_), b"fetch_head") => Some(MaskKind::Log),
         (Some(at), _) => match above.get(at + 1).copied() {
             Some(b"remotes" | b"branches") => Some(MaskKind::Settings),
@@ -92,12 +96,19 @@ pub(super) fn masked(path: &[u8]) -> Option<MaskKind> {
     }
 }
 
-/// Whether a file that a lease shows masked contains credentials. A file too large to check counts as one.
-pub(crate) fn shows_credentials(path: &[u8], file: impl FnOnce() -> PathBuf) -> bool {
-    if masked(path).is_none() {
+fn folder_of(path: &[u8]) -> &[u8] {
+    &path[..path.iter().rposition(|&byte| byte == b'/').unwrap_or(0)]
+}
+
+/// Whether a file below this folder, which a lease shows masked, contains credentials. A file too large to check counts as one.
+pub(crate) fn shows_credentials(root: &Path, path: &[u8]) -> bool {
+    let at = |path: &[u8]| root.join(OsStr::from_bytes(path));
+    let holds = |folder: &[u8], name: &[u8]| at(folder).join(OsStr::from_bytes(name)).symlink_metadata().is_ok();
+    let is_repository = |folder: &[u8]| REPOSITORIES.iter().any(|parts| parts.iter().all(|name| holds(folder, name)));
+    if masked(path, is_repository).is_none() {
         return false;
     }
-    let file = file();
+    let file = at(path);
     let is_file = file.symlink_metadata().is_ok_and(|found| found.is_file());
     let text = std::fs::File::open(file).and_then(|file| {
         let mut text = Vec::new();
@@ -499,15 +510,20 @@ mod tests {
             "a/.git/modules/x/config",
             ".cargo/config.toml",
         ] {
-            assert_eq!(masked(path.as_bytes()), Some(MaskKind::Settings), "{path}");
+            assert_eq!(masked(path.as_bytes(), |_| false), Some(MaskKind::Settings), "{path}");
         }
         for path in [".git/logs/HEAD", ".git/logs/refs/heads/main", ".git/FETCH_HEAD", ".git/modules/x/logs/HEAD"] {
-            assert_eq!(masked(path.as_bytes()), Some(MaskKind::Log), "{path}");
+            assert_eq!(masked(path.as_bytes(), |_| false), Some(MaskKind::Log), "{path}");
         }
         for path in
             ["src/config.rs", "config.toml", "config", "logs/HEAD", ".git/HEAD", ".git/objects/ab/cd", "package.json"]
         {
-            assert_eq!(masked(path.as_bytes()), None, "{path}");
+            assert_eq!(masked(path.as_bytes(), |_| false), None, "{path}");
+        }
+        // A bare repository has any name.
+        for (path, folder) in [("mirror/config", "mirror"), ("config.lock", ""), ("a/mirror/config~", "a/mirror")] {
+            let kind = masked(path.as_bytes(), |asked| asked == folder.as_bytes());
+            assert_eq!(kind, Some(MaskKind::Settings), "{path}");
         }
     }
 }

@@ -14,15 +14,15 @@ use super::{
 /// The failed changes of a lease so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FailedChanges {
-    counts: BTreeMap<Cause, u64>,
-    affected: BTreeMap<Vec<u8>, Failed>,
+    counts: BTreeMap<FailureCause, u64>,
+    affected: BTreeMap<Vec<u8>, FailedChange>,
     /// Failed changes of paths that did not fit into the list.
     unlisted: u64,
 }
 
 /// Why changes failed that the remote was allowed to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
+pub enum FailureCause {
     DiskFull,
     Io,
     /// A limit of the lease.
@@ -32,9 +32,9 @@ pub enum Cause {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Failed {
+struct FailedChange {
     op: ExportOperation,
-    cause: Cause,
+    cause: FailureCause,
 }
 
 /// How many paths are remembered.
@@ -51,9 +51,9 @@ impl FailedChanges {
         };
         match entry.outcome {
             Err(refusal) => {
-                if let Some(cause) = Cause::of(refusal) {
+                if let Some(cause) = FailureCause::of(refusal) {
                     *self.counts.entry(cause).or_default() += 1;
-                    self.affect(place.to_vec(), Failed { op: entry.op, cause });
+                    self.affect(place.to_vec(), FailedChange { op: entry.op, cause });
                 }
             }
             Ok(()) => self.succeeded(entry, place),
@@ -85,7 +85,7 @@ impl FailedChanges {
                 }
             }
             ExportOperation::Close | ExportOperation::RemoveFile => {
-                if self.affected.get(place).is_some_and(|failed| failed.cause == Cause::Interrupted) {
+                if self.affected.get(place).is_some_and(|failed| failed.cause == FailureCause::Interrupted) {
                     self.affected.remove(place);
                 }
             }
@@ -94,7 +94,7 @@ impl FailedChanges {
         }
     }
 
-    fn affect(&mut self, path: Vec<u8>, failed: Failed) {
+    fn affect(&mut self, path: Vec<u8>, failed: FailedChange) {
         if self.affected.len() < MAX_PATHS || self.affected.contains_key(&path) {
             self.affected.entry(path).or_insert(failed);
         } else {
@@ -103,7 +103,7 @@ impl FailedChanges {
     }
 
     /// How often changes failed, overcome or not.
-    pub fn counts(&self) -> impl Iterator<Item = (Cause, u64)> {
+    pub fn counts(&self) -> impl Iterator<Item = (FailureCause, u64)> {
         self.counts.iter().map(|(cause, count)| (*cause, *count))
     }
 
@@ -112,15 +112,15 @@ impl FailedChanges {
         self.affected.keys().map(|path| &path[..])
     }
 
-    /// Whether the result differs from what the remote believes.
+    /// Whether the result differs from what the remote expects.
     pub fn affects_work(&self) -> bool {
         !self.affected.is_empty() || self.unlisted > 0
     }
 }
 
-// === impl Cause ===
+// === impl FailureCause ===
 
-impl Cause {
+impl FailureCause {
     /// `None` if the remote requested something forbidden or impossible.
     const fn of(refusal: &ExportRefusal) -> Option<Self> {
         match refusal {
@@ -226,6 +226,6 @@ mod tests {
             });
         }
         assert_eq!((failed.affected().count(), failed.affects_work()), (0, true));
-        assert_eq!(failed.counts().collect::<Vec<_>>(), [(Cause::DiskFull, MAX_PATHS as u64 + 1)]);
+        assert_eq!(failed.counts().collect::<Vec<_>>(), [(FailureCause::DiskFull, MAX_PATHS as u64 + 1)]);
     }
 }

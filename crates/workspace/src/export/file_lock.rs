@@ -50,7 +50,7 @@ const MAX_RANGES: usize = 256;
 pub(crate) const LOCKED_RANGES: &str = "locked ranges per file";
 
 impl ExportFile {
-    /// To lock parts of the file. Whoever can only read keeps nobody from writing.
+    /// To lock parts of the file. A reader can't keep others from writing.
     pub(crate) fn locks(&self) -> Result<FileLocks, ExportRefusal> {
         self.inner().begin()?;
         if self.inner().originals.is_none() {

@@ -16,7 +16,7 @@ use std::{
 
 use super::{
     filter::fold,
-    objects::{Stored, is_hex, is_large_file, stored},
+    objects::{GitStoreFile, is_hex, is_large_file, stored},
 };
 
 /// Files that git replaces by renaming a `.lock` file over them.
@@ -47,8 +47,12 @@ pub(super) enum TrustedGitFile {
     Ref,
     PackedRefs,
     Index,
+    /// A ref that git replaces together with what it refers to, if it refers to another one.
+    Id,
+    /// Where git records conflicts to resolve them again: it copies files by the names in there, and overwrites them.
+    Conflicts,
     /// Content in a store is identified by its hash.
-    Stored(Stored),
+    Stored(GitStoreFile),
 }
 
 /// Whether a folder of this machine is part of a `.git`, or itself a place from which git would run a program: inside
@@ -150,6 +154,8 @@ pub(super) fn trusted_git_file(path: &[u8]) -> Option<TrustedGitFile> {
             [b"HEAD"] => Some(TrustedGitFile::Head),
             [b"index"] => Some(TrustedGitFile::Index),
             [b"packed-refs"] => Some(TrustedGitFile::PackedRefs),
+            [b"ORIG_HEAD"] => Some(TrustedGitFile::Id),
+            [b"MERGE_RR"] => Some(TrustedGitFile::Conflicts),
             [b"refs", ..] => Some(TrustedGitFile::Ref),
             [b"worktrees", _, rest @ ..] => of(rest),
             [b"modules", rest @ ..] => (1..rest.len()).find_map(|at| of(&rest[at..])),
@@ -261,6 +267,16 @@ fn above(path: &[u8], levels: usize) -> &[u8] {
     (0..levels).fold(path, |path, _| &path[..path.iter().rposition(|&byte| byte == b'/').unwrap_or(0)])
 }
 
+/// Whether the target of a link names a part of a repository: a program on the host that writes to the link would write there.
+/// Only git-annex has such links, to what is in its store.
+pub(super) fn leads_into_repository(target: &[u8]) -> bool {
+    let twin = fold(target);
+    let names: Vec<&[u8]> =
+        twin.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).map(trimmed_name).collect();
+    let at = names.iter().position(|name| is_git(name));
+    at.is_some_and(|at| names.get(at + 1) != Some(&&b"annex"[..]) || names[at..].contains(&&b".."[..]))
+}
+
 /// A name that git treats as a repository. A folder with that name can be created. A file or link with that name
 /// redirects git, and anything moved there could bring a configuration along.
 pub(super) fn is_repository(path: &[u8]) -> bool {
@@ -270,6 +286,11 @@ pub(super) fn is_repository(path: &[u8]) -> bool {
 
 pub(super) fn is_git(name: &[u8]) -> bool {
     matches!(name, b".git" | b"git~1")
+}
+
+/// A step up stays one.
+fn trimmed_name(name: &[u8]) -> &[u8] {
+    if name == b".." { name } else { trimmed(name) }
 }
 
 /// Some file systems ignore trailing dots and spaces.
@@ -360,6 +381,17 @@ mod tests {
     }
 
     #[test]
+    fn links_into_a_repository_are_recognised() {
+        for target in [".git/config", "../.GIT/index", "a/.git", ".git./HEAD", ".git/annex/../config", ".git//hooks/x"]
+        {
+            assert!(leads_into_repository(target.as_bytes()), "{target}");
+        }
+        for target in ["a/git/config", "../.gitignore", ".git/annex/objects/ab/cd", "..", ""] {
+            assert!(!leads_into_repository(target.as_bytes()), "{target}");
+        }
+    }
+
+    #[test]
     fn objects_are_recognised_with_their_folders() {
         for path in [
             ".git/objects/ab".to_owned(),
@@ -396,17 +428,21 @@ mod tests {
             (".git/HEAD", Some(TrustedGitFile::Head)),
             ("a/.git/worktrees/w/HEAD", Some(TrustedGitFile::Head)),
             (".git/HEAD.lock", None),
+            (".git/ORIG_HEAD", Some(TrustedGitFile::Id)),
+            (".git/modules/a/MERGE_RR", Some(TrustedGitFile::Conflicts)),
+            (".git/worktrees/w/MERGE_RR", Some(TrustedGitFile::Conflicts)),
+            (".git/MERGE_RR.lock", None),
             (".git/index", Some(TrustedGitFile::Index)),
             (".git/modules/a/b/index", Some(TrustedGitFile::Index)),
             (".git/refs/heads/x", Some(TrustedGitFile::Ref)),
             (".git/packed-refs", Some(TrustedGitFile::PackedRefs)),
             (".git/logs/HEAD", None),
             (".git/objects/ab/tmp_obj_x", None),
-            (".git/objects/pack/pack-x.pack", Some(TrustedGitFile::Stored(Stored::Pack))),
-            (".git/objects/pack/x.idx", Some(TrustedGitFile::Stored(Stored::PackIndex))),
+            (".git/objects/pack/pack-x.pack", Some(TrustedGitFile::Stored(GitStoreFile::Pack))),
+            (".git/objects/pack/x.idx", Some(TrustedGitFile::Stored(GitStoreFile::PackIndex))),
             (
                 ".git/modules/a/b/objects/01/23456789012345678901234567890123456789",
-                Some(TrustedGitFile::Stored(Stored::Object)),
+                Some(TrustedGitFile::Stored(GitStoreFile::Object)),
             ),
             ("HEAD", None),
         ] {

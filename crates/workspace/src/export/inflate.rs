@@ -9,7 +9,7 @@ use miniz_oxide::{
 
 /// Not valid zlib data, or unreadable.
 #[derive(Debug)]
-pub(super) enum Bad {
+pub(super) enum InflateError {
     Data,
     Io(io::Error),
 }
@@ -18,11 +18,14 @@ pub(super) enum Bad {
 const PIECE: usize = 64 << 10;
 
 /// Passes the decompressed data to `sink`. Nothing may follow it in the input.
-pub(super) fn inflate(mut input: impl BufRead, sink: &mut dyn FnMut(&[u8]) -> Result<(), Bad>) -> Result<(), Bad> {
+pub(super) fn inflate(
+    mut input: impl BufRead,
+    sink: &mut dyn FnMut(&[u8]) -> Result<(), InflateError>,
+) -> Result<(), InflateError> {
     let mut state = InflateState::new_boxed(DataFormat::Zlib);
     let mut out = vec![0; PIECE];
     loop {
-        let packed = input.fill_buf().map_err(Bad::Io)?;
+        let packed = input.fill_buf().map_err(InflateError::Io)?;
         let is_over = packed.is_empty();
         let step = stream::inflate(&mut state, packed, &mut out, MZFlush::None);
         input.consume(step.bytes_consumed);
@@ -30,10 +33,10 @@ pub(super) fn inflate(mut input: impl BufRead, sink: &mut dyn FnMut(&[u8]) -> Re
         match step.status {
             Ok(MZStatus::StreamEnd) => break,
             Ok(_) if !is_over || step.bytes_written > 0 => {}
-            Ok(_) | Err(_) => return Err(Bad::Data),
+            Ok(_) | Err(_) => return Err(InflateError::Data),
         }
     }
-    if input.fill_buf().map_err(Bad::Io)?.is_empty() { Ok(()) } else { Err(Bad::Data) }
+    if input.fill_buf().map_err(InflateError::Io)?.is_empty() { Ok(()) } else { Err(InflateError::Data) }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod file_lock;
 mod filter;
 mod git;
 mod git_guard;
+mod git_index;
 mod index;
 mod inflate;
 mod lease_record;
@@ -50,7 +51,7 @@ pub use self::{
     attributes::AttributeChange,
     audit::{ExportAudit, ExportAuditEntry, ExportOperation, NoExportAudit},
     directory::{DirectoryEntry, ExportDirectory},
-    failed::{Cause, FailedChanges},
+    failed::{FailedChanges, FailureCause},
     file::{CreateMode, ExportFile, FileOpenOptions, SizeAfter},
     filter::{ExportPatterns, secrets_in, withhold_folder},
     git_guard::is_of_repository,
@@ -68,8 +69,8 @@ pub(crate) use self::{
     credentials::shows_credentials,
     file_lock::{FileLocks, LOCKED_RANGES, LockKind, LockRange},
     filter::ExportFilter,
-    git::index_content,
     git_guard::{inside, is_index, is_object},
+    git_index::{index_content, stays_inside},
     lease_record::{LeaseRecordEntry, OriginalFile, PathAfter, PathBefore, PathStamp},
     pattern::GlobPatterns,
     place::Replacement,

@@ -21,13 +21,13 @@ use rustix::{
 
 use super::{
     ExportRefusal,
-    inflate::{Bad, inflate},
+    inflate::{InflateError, inflate},
     root::PathHandle,
 };
 
 /// The meaning of names in a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stored {
+pub(super) enum GitStoreFile {
     /// `objects/ab/cdef…`
     Object,
     /// `objects/pack/*.pack`
@@ -53,14 +53,16 @@ const MAX_INDEX_SECONDS: u64 = 600;
 const LOOK: Duration = Duration::from_millis(20);
 
 /// What a path below `.git` is in a store, if git on the host would read it there.
-pub(super) fn stored(names: &[&[u8]]) -> Option<Stored> {
+pub(super) fn stored(names: &[&[u8]]) -> Option<GitStoreFile> {
     match names {
         [b"objects", fan, rest] if fan.len() == 2 && matches!(rest.len(), 38 | 62) && is_hex(fan) && is_hex(rest) => {
-            Some(Stored::Object)
+            Some(GitStoreFile::Object)
         }
-        [b"objects", b"pack", name] if name.ends_with(b".pack") => Some(Stored::Pack),
-        [b"objects", b"pack", name] if name.ends_with(b".idx") || name.ends_with(b".rev") => Some(Stored::PackIndex),
-        [b"lfs", b"objects", .., name] if is_large_file(name) => Some(Stored::LargeFile),
+        [b"objects", b"pack", name] if name.ends_with(b".pack") => Some(GitStoreFile::Pack),
+        [b"objects", b"pack", name] if name.ends_with(b".idx") || name.ends_with(b".rev") => {
+            Some(GitStoreFile::PackIndex)
+        }
+        [b"lfs", b"objects", .., name] if is_large_file(name) => Some(GitStoreFile::LargeFile),
         _ => None,
     }
 }
@@ -92,7 +94,7 @@ pub(super) fn check_object(
     let mut sink = |piece: &[u8]| {
         if let Err(refusal) = go_on() {
             stopped = Some(refusal);
-            return Err(Bad::Data);
+            return Err(InflateError::Data);
         }
         digest.update(piece);
         let mut piece = piece;
@@ -100,16 +102,16 @@ pub(super) fn check_object(
             let end = piece.iter().position(|&byte| byte == 0);
             header.extend_from_slice(&piece[..end.unwrap_or(piece.len()).min(LONGEST_HEADER + 1)]);
             if header.len() > LONGEST_HEADER {
-                return Err(Bad::Data);
+                return Err(InflateError::Data);
             }
             let Some(end) = end else { return Ok(()) };
-            content = Some((size(&header).ok_or(Bad::Data)?, 0));
+            content = Some((size(&header).ok_or(InflateError::Data)?, 0));
             piece = &piece[end + 1..];
         }
         if let Some((size, seen)) = &mut content {
             *seen += piece.len() as u64;
             if *seen > *size {
-                return Err(Bad::Data);
+                return Err(InflateError::Data);
             }
         }
         Ok(())
@@ -121,8 +123,8 @@ pub(super) fn check_object(
     }
     match read {
         Ok(()) => {}
-        Err(Bad::Data) => return Err(OTHER),
-        Err(Bad::Io(error)) => return Err(error.into()),
+        Err(InflateError::Data) => return Err(OTHER),
+        Err(InflateError::Io(error)) => return Err(error.into()),
     }
     let is_whole = content.is_some_and(|(size, seen)| size == seen);
     if is_whole && hex(digest.finish().as_ref()).as_bytes() == id { Ok(()) } else { Err(OTHER) }

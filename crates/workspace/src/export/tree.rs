@@ -9,7 +9,7 @@ use super::{
     Export, ExportRefusal, ExportShared, FileKind, LinkPolicy, OpenWrite,
     audit::ExportOperation,
     change::{GUARDED, ROOT, SPECIAL, WITHHELD},
-    git_guard::{TrustedGitFile, area, guarded, inside, is_repository, trusted_git_file},
+    git_guard::{area, guarded, inside, is_repository, leads_into_repository, trusted_git_file},
     held,
     links::leaves,
     originals::{OriginalsStore, PendingChange},
@@ -52,6 +52,9 @@ impl Export {
             if inside(place.whole()).is_some() {
                 return Err(GUARDED);
             }
+            if leads_into_repository(target) {
+                return Err(GUARDED);
+            }
             let target = &self.0.plain_target(target, place.parent());
             if self.0.links == LinkPolicy::Inside && leaves(target, place.parent()) {
                 return Err(LEAVES);
@@ -75,6 +78,7 @@ impl Export {
                 FileKind::Link => return Err(ExportRefusal::Unsupported),
                 FileKind::Special => return Err(SPECIAL),
             }
+            self.0.admit_second_name(from.whole(), to.whole())?;
             self.0.admit_name(keeper, &from, &to, &found)?;
             self.0.make(keeper, &to, false, |inner| {
                 let (old, new) = (inner.root.folder(from.parent())?, inner.root.folder(to.parent())?);
@@ -266,10 +270,10 @@ impl ExportShared {
             if !self.filter.shows(&after, folder) {
                 return Err(WITHHELD);
             }
-            // An object is checked under the name that it gets on its own.
-            let moves_in_store = matches!(trusted_git_file(&after), Some(TrustedGitFile::Stored(_)))
+            // What git trusts is checked under the name that it gets on its own.
+            let becomes_trusted = trusted_git_file(&after).is_some()
                 && inside(path).map(|(_, names)| names) != inside(&after).map(|(_, names)| names);
-            if guarded(path) != guarded(&after) || moves_in_store {
+            if guarded(path) != guarded(&after) || becomes_trusted {
                 return Err(GUARDED);
             }
             if attributes.kind == FileKind::File

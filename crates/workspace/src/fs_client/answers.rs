@@ -9,7 +9,7 @@ use fuser::{Errno, FileAttr, FileHandle, FopenFlags, Generation, INodeNo, ReplyC
 
 use super::{
     convert::{part, unknown_handle},
-    link::Patience,
+    link::OnDisconnect,
     shared::{FsShared, FsState, PendingRead},
     tree::{Invalidation, Origin},
 };
@@ -129,10 +129,10 @@ impl FsShared {
         reply.created(&entry.min(attributes), &attr, Generation(node.generation), FileHandle(handle), kept);
     }
 
-    /// Closes a file at the host. Nobody waits for it.
+    /// Closes a file at the host, without waiting for the result.
     pub(super) fn close_at_host(&self, handle: u64) {
         let _ = self.link.call(
-            Patience::Acknowledged { path: b"" },
+            OnDisconnect::Resend { path: b"" },
             |id| FsRequest::Close { id, handle }.write(),
             Box::new(|_| {}),
         );

@@ -36,7 +36,7 @@ struct ReadPosition {
 /// What the kernel asks for.
 pub(super) enum FolderReply {
     Names(ReplyDirectory),
-    /// With attributes, so that nobody has to ask for them.
+    /// With attributes, which saves a request for each.
     Entries(ReplyDirectoryPlus),
 }
 
@@ -82,9 +82,9 @@ impl FsShared {
         for (index, (name, ino)) in entries.enumerate().skip(position.index) {
             let next = ReadPosition { index: index + 1, ..position };
             match reply.add(self, state, (name, *ino), next) {
-                Added::Shown if index >= above.len() => shown.push(*ino),
-                Added::Shown | Added::LeftOut => {}
-                Added::NoRoom => break,
+                AddOutcome::Shown if index >= above.len() => shown.push(*ino),
+                AddOutcome::Shown | AddOutcome::LeftOut => {}
+                AddOutcome::NoRoom => break,
             }
         }
         let is_known_now = matches!(reply, FolderReply::Entries(_));
@@ -99,7 +99,7 @@ impl FsShared {
 
 /// What became of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Added {
+enum AddOutcome {
     Shown,
     /// It was removed meanwhile.
     LeftOut,
@@ -109,21 +109,21 @@ enum Added {
 // === impl FolderReply ===
 
 impl FolderReply {
-    fn add(&mut self, shared: &FsShared, state: &FsState, (name, ino): (&Name, u64), next: ReadPosition) -> Added {
+    fn add(&mut self, shared: &FsShared, state: &FsState, (name, ino): (&Name, u64), next: ReadPosition) -> AddOutcome {
         let (node, shown_name) = (state.tree.node(ino), OsStr::from_bytes(name));
         let is_full = match (self, node) {
             (Self::Names(reply), node) => {
                 let kind = node.map_or(FileType::RegularFile, |node| shared.attr(&node.attributes).kind);
                 reply.add(INodeNo(ino), next.offset(), kind, shown_name)
             }
-            (Self::Entries(_), None) => return Added::LeftOut,
+            (Self::Entries(_), None) => return AddOutcome::LeftOut,
             (Self::Entries(reply), Some(node)) => {
                 let (ttl, generation) = (state.ttls(ino).1, Generation(node.generation));
                 let attr = shared.attr_of(ino, node);
                 reply.add(INodeNo(ino), next.offset(), shown_name, &ttl, &attr, generation)
             }
         };
-        if is_full { Added::NoRoom } else { Added::Shown }
+        if is_full { AddOutcome::NoRoom } else { AddOutcome::Shown }
     }
 
     fn error(self, errno: Errno) {

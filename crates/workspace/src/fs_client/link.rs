@@ -71,11 +71,11 @@ struct PendingRequest {
 
 /// What becomes of a request when the connection breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Patience<'a> {
-    /// Somebody waits for it, and is told that it failed.
-    Waiting,
-    /// It was acknowledged already. It is sent again until the host has carried it out.
-    Acknowledged { path: &'a [u8] },
+pub(super) enum OnDisconnect<'a> {
+    /// A program waits for it and gets an error.
+    Fail,
+    /// It was already acknowledged. It is sent again until the host has carried it out.
+    Resend { path: &'a [u8] },
 }
 
 /// What became of files that earlier connections opened.
@@ -95,7 +95,7 @@ enum LinkPhase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ServeEnd {
     Connection,
-    /// The host says so. There is no use in connecting again.
+    /// Reported by the host. Connecting again is pointless.
     Lease,
 }
 
@@ -144,7 +144,7 @@ impl Link {
     /// Sends a request. Returns what would have run after it, if there is no use in sending it.
     pub(super) fn call(
         &self,
-        patience: Patience<'_>,
+        on_disconnect: OnDisconnect<'_>,
         make: impl FnOnce(u32) -> Vec<u8>,
         then: Then,
     ) -> Result<(), Then> {
@@ -155,9 +155,9 @@ impl Link {
         let id = state.next_id;
         state.next_id = state.next_id.checked_add(1).unwrap_or(1);
         let frame = Bytes::from(make(id));
-        let acknowledged = match patience {
-            Patience::Waiting => None,
-            Patience::Acknowledged { path } => Some(path.to_vec()),
+        let acknowledged = match on_disconnect {
+            OnDisconnect::Fail => None,
+            OnDisconnect::Resend { path } => Some(path.to_vec()),
         };
         if let (Some(path), Some(journal)) = (&acknowledged, &mut state.journal)
             && let Err(error) = journal.append(path, &frame)

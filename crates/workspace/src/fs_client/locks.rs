@@ -13,7 +13,7 @@ use nix::libc;
 
 use super::{
     convert::unknown_handle,
-    link::Patience,
+    link::OnDisconnect,
     shared::{FsShared, FsState},
     tree::{Invalidation, Origin},
 };
@@ -119,7 +119,7 @@ impl FsShared {
         };
         if is_owner {
             let _ = self.link.call(
-                Patience::Acknowledged { path: b"" },
+                OnDisconnect::Resend { path: b"" },
                 |id| FsRequest::Unlock { id, file: ino, owner, range }.write(),
                 Box::new(|_| {}),
             );

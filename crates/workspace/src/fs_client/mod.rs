@@ -49,7 +49,7 @@ use crate::{
     fs_connect::LinkTerms,
     mount::{
         LostChange, MountError, MountRequest,
-        attache_fs::{FLUSH_TIMEOUT, KIND, LOST, MountKeeping, OUTAGE, SYNC},
+        attache_fs::{FLUSH_TIMEOUT, KIND, LOST, MountRecovery, OUTAGE, SYNC},
     },
 };
 
@@ -67,18 +67,18 @@ const THREADS: usize = 2;
 pub(crate) fn run(
     at: &Path,
     request: &MountRequest,
-    keeping: &MountKeeping,
+    recovery: &MountRecovery,
     input: impl Read + Send + 'static,
     unmount: impl FnOnce(),
 ) -> Result<(), MountError> {
     let failed = |error: std::io::Error| MountError::Sshfs(error.to_string());
     let (kernel, invalidations) = mpsc::channel();
     let is_write_back = !request.options.iter().any(|option| option == SYNC);
-    let journal = Journal::create(&keeping.journal).map_err(failed)?;
-    // Whoever can't write has nobody to keep out, and the host wouldn't let them.
+    let journal = Journal::create(&recovery.journal).map_err(failed)?;
+    // A read-only mount has no reason to lock others out, and the host wouldn't allow it.
     let has_locks = request.access_mode == AccessMode::Rw;
     let shared = Arc::new(FsShared::new(kernel, FsOptions { is_write_back, has_locks }, Some(journal)));
-    let terms = LinkTerms::new(request, keeping.number);
+    let terms = LinkTerms::new(request, recovery.number);
     let (ready, connected) = mpsc::channel();
     let linked = Arc::clone(&shared);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;

@@ -9,7 +9,7 @@ use std::{
 use fuser::Errno;
 
 use super::{
-    FLUSH_TIMEOUT, MountKeeping,
+    FLUSH_TIMEOUT, MountRecovery,
     journal::Journal,
     link::{self, EarlierFiles, Link, LinkUser},
     report_losses,
@@ -21,9 +21,9 @@ use crate::{
 };
 
 /// Nobody looks at the folder any more.
-struct NoUser;
+struct NoLinkUser;
 
-impl LinkUser for NoUser {
+impl LinkUser for NoLinkUser {
     fn on_connected(&self, _files: EarlierFiles) {}
 
     fn on_event(&self, _event: FsEvent) {}
@@ -38,9 +38,9 @@ impl LinkUser for NoUser {
 }
 
 /// Sends the journal, and reports what the host didn't take.
-pub(crate) fn replay(request: &MountRequest, keeping: &MountKeeping) -> Result<(), MountError> {
+pub(crate) fn replay(request: &MountRequest, recovery: &MountRecovery) -> Result<(), MountError> {
     let failed = |error: std::io::Error| MountError::Guard(error.to_string());
-    let records = Journal::read(&keeping.journal).map_err(failed)?;
+    let records = Journal::read(&recovery.journal).map_err(failed)?;
     let lost = Arc::new(Mutex::new(BTreeMap::<Vec<u8>, Errno>::new()));
     let link = Arc::new(Link::new(None));
     for (path, frame) in records {
@@ -55,11 +55,11 @@ pub(crate) fn replay(request: &MountRequest, keeping: &MountKeeping) -> Result<(
         };
         link.adopt(id, frame, Box::new(note));
     }
-    let terms = LinkTerms::new(request, keeping.number);
+    let terms = LinkTerms::new(request, recovery.number);
     let (ready, connected) = mpsc::channel();
     let linked = Arc::clone(&link);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    thread::spawn(move || runtime.block_on(link::run(&linked, &NoUser, &terms, ready)));
+    thread::spawn(move || runtime.block_on(link::run(&linked, &NoLinkUser, &terms, ready)));
     if matches!(connected.recv(), Ok(Ok(()))) {
         link.close(FLUSH_TIMEOUT);
     } else {

@@ -15,7 +15,7 @@ use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, ReplyAttr, ReplyEmpt
 use super::{
     folder_reads::FolderReads,
     journal::Journal,
-    link::{EarlierFiles, Link, LinkUser, Patience, Then},
+    link::{EarlierFiles, Link, LinkUser, OnDisconnect, Then},
     locks::LockTable,
     tree::{HostClock, Invalidation, Lookup, Node, ROOT, Tree, UNWATCHED},
 };
@@ -73,7 +73,7 @@ pub(super) struct FsState {
     /// The size of what was acknowledged and is not confirmed, and acknowledgements that wait until it is less.
     pub(super) unconfirmed: usize,
     pub(super) waiting: VecDeque<Acknowledgement>,
-    /// What was acknowledged and never reached the host, and the first error that nobody was told of.
+    /// What was acknowledged and never reached the host, and the first error that wasn't reported to any program.
     pub(super) lost: BTreeMap<Vec<u8>, Errno>,
     pub(super) untold: Option<Errno>,
     pub(super) locks: LockTable,
@@ -177,7 +177,7 @@ impl FsShared {
 
     /// Sends a request in the order in which the state was looked at, and lets go of the state.
     pub(super) fn ask(&self, state: MutexGuard<'_, FsState>, make: impl FnOnce(u32) -> Vec<u8>, then: Then) {
-        let sent = self.link.call(Patience::Waiting, make, then);
+        let sent = self.link.call(OnDisconnect::Fail, make, then);
         drop(state);
         if let Err(then) = sent {
             then(Err(Errno::EIO));
@@ -342,7 +342,7 @@ impl FsShared {
         file.is_at_host = true;
         let (this, flags) = (Arc::clone(self), file.flags);
         let sent = self.link.call(
-            Patience::Acknowledged { path },
+            OnDisconnect::Resend { path },
             |id| FsRequest::Open { id, handle, path, flags, mode: 0 }.write(),
             Box::new(move |done| {
                 let mut state = this.lock();

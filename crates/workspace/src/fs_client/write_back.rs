@@ -12,7 +12,7 @@ use fuser::{Errno, ReplyEmpty};
 
 use super::{
     convert::unknown_handle,
-    link::Patience,
+    link::OnDisconnect,
     shared::{Acknowledgement, FsShared, FsState, OpenFile},
     tree::{Confirmation, Invalidation, Lookup},
 };
@@ -128,7 +128,7 @@ impl FsShared {
         state.unconfirmed += cost;
         let named = path.clone();
         let sent = self.link.call(
-            Patience::Acknowledged { path: &named },
+            OnDisconnect::Resend { path: &named },
             request,
             Box::new(move |answer| {
                 let mut state = this.lock();
@@ -474,7 +474,7 @@ impl FsState {
     fn lose(&mut self, path: Vec<u8>, errno: Errno) {
         self.is_write_back = false;
         self.untold.get_or_insert(errno);
-        // A removed file has no name to tell, and is missed by nobody.
+        // A removed file has no name to report, and losing it matters to nobody.
         if !path.is_empty() {
             self.lost.entry(path).or_insert(errno);
         }

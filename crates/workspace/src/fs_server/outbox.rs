@@ -38,7 +38,7 @@ struct OutboxState {
 
 /// Frames are sent in batches of about this size: small enough that an urgent one never waits long.
 const BATCH: usize = 64 << 10;
-/// More is not queued: whoever produces it waits.
+/// More is not queued: its producer waits.
 const MAX_QUEUED: usize = 8 << 20;
 /// How much content may be under way without having been asked for.
 const MAX_UNCONFIRMED: u64 = 4 << 20;
@@ -59,7 +59,7 @@ impl FsOutbox {
         self.arrived.notify_one();
     }
 
-    /// Queues content that nobody asked for, once there is room for it. `false` after the end.
+    /// Queues content that wasn't requested, once there is room for it. `false` after the end.
     pub(super) fn push_content(&self, frame: Vec<u8>) -> bool {
         let is_full = |state: &mut OutboxState| state.unconfirmed > MAX_UNCONFIRMED && !state.ended;
         let mut state = self.sent.wait_while(self.lock(), is_full).unwrap_or_else(PoisonError::into_inner);

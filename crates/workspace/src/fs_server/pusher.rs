@@ -20,7 +20,7 @@ pub(super) struct PushBudget {
     pub(super) file: u64,
 }
 
-/// Beyond so many entries, folders are listed when somebody looks.
+/// Beyond this many entries, folders are listed on demand.
 const MAX_PUSHED_ENTRIES: usize = 1_000_000;
 /// Contents of so many files are sent at most. Their paths have to be remembered until then.
 const MAX_PUSHED_FILES: usize = 50_000;

@@ -39,7 +39,7 @@ pub(super) enum FsSessionEnd {
     #[error(transparent)]
     Malformed(#[from] MalformedFrame),
     #[error("the client speaks another version, or asks for another folder")]
-    Stranger,
+    Mismatch,
     #[error("the lease has ended")]
     Revoked,
     #[error("the mount has another connection now")]
@@ -99,7 +99,7 @@ impl FsSession {
                     self.host.outbox.confirm(bytes);
                     Ok(())
                 }
-                _ => Err(FsSessionEnd::Stranger),
+                _ => Err(FsSessionEnd::Mismatch),
             };
         };
         // Nobody waits for the answer any more. Changes that have arrived are still made.
@@ -164,10 +164,10 @@ impl FsSession {
     /// The first request starts the stream of folders, contents and changes.
     fn begin(&mut self, request: &FsRequest<'_>) -> Result<(), FsSessionEnd> {
         let FsRequest::Hello { version: VERSION, locator, push_bytes, push_file, mount } = *request else {
-            return Err(FsSessionEnd::Stranger);
+            return Err(FsSessionEnd::Mismatch);
         };
         if locator != self.locator.as_bytes() {
-            return Err(FsSessionEnd::Stranger);
+            return Err(FsSessionEnd::Mismatch);
         }
         let (claim, welcome) = self.mounts.claim(mount, self.connection, &self.host);
         self.mount = Some(claim);

@@ -36,7 +36,7 @@ pub(super) struct FsWatcher {
 #[derive(Debug, Default)]
 pub(super) struct WatchedFolders(HashMap<i32, Vec<u8>>);
 
-/// One of the few that a user has.
+/// A watcher that counts towards [`MAX_WATCHERS`] until it is dropped.
 struct CountedWatcher(FolderWatcher);
 
 /// Of all leases in this process. The usual limit of a user is 128, and other programs need some.
@@ -45,9 +45,9 @@ static WATCHERS: AtomicUsize = AtomicUsize::new(0);
 /// How many folders all leases watch. Watches are shared by all programs of a user.
 static WATCHED: AtomicUsize = AtomicUsize::new(0);
 
-/// A name that something happened to, or a folder.
+/// A changed name in a watched folder, or a changed folder.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Touched {
+struct ChangedEntry {
     /// The folder's number and its path. The client may have moved it since.
     number: i32,
     folder: Vec<u8>,
@@ -126,7 +126,7 @@ impl FsWatcher {
 }
 
 /// The names that something happened to. `None` if events were lost.
-fn read(watcher: &FolderWatcher, export: &Export, folders: &mut WatchedFolders) -> Option<BTreeSet<Touched>> {
+fn read(watcher: &FolderWatcher, export: &Export, folders: &mut WatchedFolders) -> Option<BTreeSet<ChangedEntry>> {
     let mut touched = BTreeSet::new();
     for event in watcher.read()? {
         let (number, name, is_folder, has_moved) = match event {
@@ -139,12 +139,12 @@ fn read(watcher: &FolderWatcher, export: &Export, folders: &mut WatchedFolders) 
         let Some(folder) = folders.0.get(&number).cloned() else { continue };
         let Some(name) = name else {
             if !folder.is_empty() {
-                touched.insert(Touched { number, folder, name: None, is_folder: true, has_moved: false });
+                touched.insert(ChangedEntry { number, folder, name: None, is_folder: true, has_moved: false });
             }
             continue;
         };
         let has_moved = has_moved && drop_stale(watcher, export, folders, &join(&folder, &name));
-        touched.insert(Touched { number, folder, name: Some(name), is_folder, has_moved });
+        touched.insert(ChangedEntry { number, folder, name: Some(name), is_folder, has_moved });
     }
     Some(touched)
 }
@@ -172,9 +172,9 @@ fn drop_stale(watcher: &FolderWatcher, export: &Export, folders: &mut WatchedFol
 }
 
 /// Sends what a name is now. A name that the lease doesn't show is never mentioned.
-fn report(host: &FsHost, folders: &WatchedFolders, touched: Touched) {
-    let Touched { number, folder, name, is_folder, has_moved } = touched;
-    // With the path from before, nothing would be found, and nobody would hear of the change.
+fn report(host: &FsHost, folders: &WatchedFolders, touched: ChangedEntry) {
+    let ChangedEntry { number, folder, name, is_folder, has_moved } = touched;
+    // With the earlier path, nothing would be found, and the change would go unreported.
     let folder = folders.0.get(&number).cloned().unwrap_or(folder);
     let path = name.map_or_else(|| folder.clone(), |name| join(&folder, &name));
     let folder = parent(&path).to_vec();

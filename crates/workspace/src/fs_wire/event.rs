@@ -1,4 +1,4 @@
-//! What the host sends: replies, and news about the tree that nobody asked for.
+//! What the host sends: replies, and unrequested news about the tree.
 
 use super::{
     FsAttributes, FsEntry, Stamp,
@@ -12,7 +12,7 @@ pub(crate) enum FsEvent {
     Welcome(FsWelcome),
     /// A folder, or a part of one that is large.
     Listing(FsListing),
-    /// The content of a file that nobody asked for yet.
+    /// The content of a file, sent before it was requested.
     Content {
         path: Vec<u8>,
         stamp: Stamp,
@@ -43,7 +43,7 @@ pub(crate) struct FsWelcome {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FsListing {
-    /// Zero if nobody asked.
+    /// Zero if it wasn't requested.
     pub(crate) id: u32,
     pub(crate) path: Vec<u8>,
     pub(crate) stamp: Stamp,

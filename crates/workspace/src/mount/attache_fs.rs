@@ -15,7 +15,7 @@ pub(crate) const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What stays of a mount if its process is killed.
 #[derive(Debug, Clone)]
-pub(crate) struct MountKeeping {
+pub(crate) struct MountRecovery {
     /// The host knows the mount by it.
     pub(crate) number: u64,
     /// The file with what isn't confirmed.

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
     LostChange, MountError, MountPointProtection, MountRequest, MountTransport, UnmountReason, copied,
-    guard_protocol::{GuardOrder, GuardReport, GuardRole},
+    guard_protocol::{GuardInstructions, GuardReport, GuardRole},
     mount_point::MountPointPath,
     sshfs::{self, FilesystemId},
     transport::{self, EXIT_TIMEOUT, MountProcess, is_mounted},
@@ -59,7 +59,7 @@ pub fn run_guard(input: impl BufRead + Send + 'static, mut output: impl Write) -
     if !matches!(input.read_line(&mut line), Ok(length) if length > 0) {
         return 0;
     }
-    let (at, request) = match GuardOrder::read(&line) {
+    let (at, request) = match GuardInstructions::read(&line) {
         Ok(order) => {
             let role = order.role;
             let (at, request) = order.parts();

@@ -12,7 +12,7 @@ use super::{
 
 /// The first line that a guard receives. After it, any line and the end of the input mean: unmount.
 #[derive(Serialize, Deserialize)]
-pub(super) struct GuardOrder {
+pub(super) struct GuardInstructions {
     root: PathBuf,
     name: String,
     host: String,
@@ -111,9 +111,9 @@ pub enum UnmountReason {
     Unguarded,
 }
 
-// === impl GuardOrder ===
+// === impl GuardInstructions ===
 
-impl GuardOrder {
+impl GuardInstructions {
     pub(super) fn new(at: &MountPointPath, mounting: MountRequest) -> Self {
         let MountRequest { host, port, user, locator, host_key, private_key, access_mode, lasts, options, transport } =
             mounting;

@@ -19,7 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{
     LostChange, MountError, MountPoint, MountPointProtection, MountRequest, MountTransport, UnmountReason,
     attache_fs::FLUSH_TIMEOUT,
-    guard_protocol::{GuardOrder, GuardReport},
+    guard_protocol::{GuardInstructions, GuardReport},
 };
 
 /// How a guard is started: a program that calls [`run_guard`](super::run_guard) when given these arguments.
@@ -76,7 +76,8 @@ pub async fn mount(
     let patience = mounting.transport.mount_timeout() + MOUNT_MARGIN;
     let is_copy = mounting.transport == MountTransport::Sync;
     let flush_until = Instant::now().checked_add(mounting.lasts).filter(|_| is_copy);
-    let order = GuardOrder::new(&place.at, mounting).write().map_err(|error| MountError::Guard(error.to_string()))?;
+    let order =
+        GuardInstructions::new(&place.at, mounting).write().map_err(|error| MountError::Guard(error.to_string()))?;
     let mut command = Command::new(&guard.program);
     command.args(&guard.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command

@@ -14,9 +14,9 @@ use attache_protocol::wire::awcp::{ATTACHE_FS, SSHFS, SYNC};
 
 use super::{
     LostChange, MissingProgram, MountError, MountRequest,
-    attache_fs::{self, MountKeeping},
+    attache_fs::{self, MountRecovery},
     copied,
-    guard_protocol::{GuardOrder, GuardReport, GuardRole},
+    guard_protocol::{GuardInstructions, GuardReport, GuardRole},
     mount_point::MountPointPath,
     requirements,
     ssh_agent::SshAgent,
@@ -134,7 +134,7 @@ fn start_client(role: GuardRole, at: &MountPointPath, request: &MountRequest) ->
         return Err(MountError::Missing(missing));
     }
     let failed = |error: std::io::Error| MountError::Guard(format!("can't start the file system: {error}"));
-    let order = GuardOrder::for_role(role, at, request.clone())
+    let order = GuardInstructions::for_role(role, at, request.clone())
         .write()
         .map_err(|error| MountError::Guard(error.to_string()))?;
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
@@ -162,17 +162,17 @@ pub(super) fn serve(
     let mount_point = at.mount_point();
     let mut name = std::hash::DefaultHasher::new();
     at.hash(&mut name);
-    let keeping = MountKeeping { number: name.finish(), journal: at.journal() };
+    let recovery = MountRecovery { number: name.finish(), journal: at.journal() };
     let served = match role {
-        GuardRole::Replay => fs_client::replay(request, &keeping),
+        GuardRole::Replay => fs_client::replay(request, &recovery),
         GuardRole::Guard | GuardRole::Serve if request.transport == MountTransport::Sync => {
-            let served = sync::run(&mount_point, &at.private(), request, keeping.number, input);
-            // If the guard is gone, nobody else does it.
+            let served = sync::run(&mount_point, &at.private(), request, recovery.number, input);
+            // If the guard is gone, nothing else does it.
             copied::purge(&mount_point);
             served
         }
         GuardRole::Guard | GuardRole::Serve => {
-            fs_client::run(&mount_point, request, &keeping, input, || sshfs::detach_mount(&mount_point))
+            fs_client::run(&mount_point, request, &recovery, input, || sshfs::detach_mount(&mount_point))
         }
     };
     let Err(error) = served else { return 0 };

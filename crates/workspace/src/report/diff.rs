@@ -61,7 +61,7 @@ pub const REVIEW_FIRST: &str = "# look at this first: ";
 const MAX_MOVED: usize = 200;
 /// Larger files are reported without line counts.
 const MAX_DIFFED_FILE: u64 = 4 << 20;
-/// For paths that somebody asks for.
+/// For paths that were requested explicitly.
 pub(super) const REQUESTED: DiffLimits = DiffLimits { patch: 256 << 20, file: 64 << 20 };
 
 /// The changes as a patch of at most `most` bytes. What doesn't fit is only named. Text comes before binary files, and

@@ -29,7 +29,7 @@ use self::{
 };
 use crate::export::{ExportError, ExportFilter, ExportPatterns, show, shows_credentials};
 
-/// The repository that contains a delegated folder. Git is told where it is and looks for no other, whatever a lease
+/// The repository that contains a delegated folder. Git gets its path and looks for no other, whatever a lease
 /// has created since it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitRepository {
@@ -65,6 +65,14 @@ pub enum Error {
     NotPlain(PathBuf),
     #[error("{}: its git repository leads elsewhere, or doesn't name it as a working tree", .0.display())]
     Elsewhere(PathBuf),
+    #[error("git can't use {}; `git status` beside it shows why", .0.display())]
+    Unusable(PathBuf),
+    #[error("{} has too many files to check", .0.display())]
+    TooLarge(PathBuf),
+    #[error("{} names files outside of its working tree, or git didn't write it; remove it, then run `git reset`", .0.display())]
+    Index(PathBuf),
+    #[error("{} has another name (hard link), and git would write to both; put a copy in its place", .0.display())]
+    SecondName(PathBuf),
     #[error("a linked worktree whose refs are stored as reftable is not supported")]
     LinkedReftable,
     #[error("no branch is checked out in {0}; check one out (git switch <branch>), then commit by hand")]
@@ -128,24 +136,17 @@ const QUIET: &[&str] = &[
 // === impl GitRepository ===
 
 impl GitRepository {
-    /// `None` if the folder isn't in a repository, or in a bare one. Fails if the repository isn't the folder's own: the top is
-    /// where the `.git` is, whatever its settings say.
+    /// `None` if the folder isn't in a repository that git can use, or in a bare one. Fails if the repository isn't the
+    /// folder's own.
     pub fn find(dir: &Path) -> Result<Option<Self>, Error> {
         let dir = &canonical(dir)?;
-        let Some(own::FoundRepository { top, git_dir }) = own::nearest(dir)? else { return Ok(None) };
+        let Some(found) = own::ask(&|| discovery(dir))? else { return Ok(None) };
+        own::check(dir, &found, &discovery)?;
+        let own::FoundRepository { top: Some(top), git_dir, .. } = found else { return Ok(None) };
         let below = match dir.strip_prefix(&top) {
             Ok(below) if !dir.starts_with(&git_dir) => below,
             _ => return Ok(None),
         };
-        own::check(&top, &git_dir)?;
-        // Git also looks at whose it is, and whether it is a bare one.
-        let mut ask = command(dir, GitConfigScope::Repository);
-        let said = output("rev-parse", ask.args(["rev-parse", "--is-inside-work-tree", "--absolute-git-dir"]), None)?;
-        let said = if said.status.success() { line(said.stdout) } else { Vec::new() };
-        let used = said.strip_prefix(b"true\n").and_then(|used| path(used.to_vec()).canonicalize().ok());
-        if used.as_ref() != Some(&git_dir) {
-            return Ok(None);
-        }
         let mut prefix = below.as_os_str().as_bytes().to_vec();
         if !prefix.is_empty() {
             prefix.push(b'/');
@@ -166,15 +167,27 @@ impl GitRepository {
         Ok(Self { git_dir, top, prefix: Vec::new() })
     }
 
-    /// Fails if the repository in which a folder is isn't the folder's own, or has links in place of its files: git would read
-    /// or write elsewhere. Some of that no setting outside of the repository overrides.
-    pub fn check_own(dir: &Path) -> Result<(), Error> {
-        own::check_for_work(dir)
+    /// Fails if the repository that git would use in a folder isn't the folder's own, or has links in place of its files: git
+    /// would read or write elsewhere. Some of that no setting outside of the repository overrides. Git is asked in the
+    /// environment in which it will work.
+    pub fn check_own(dir: &Path, environment: &[(OsString, OsString)]) -> Result<(), Error> {
+        own::check_for_work(dir, &|dir| {
+            let mut git = Command::new(program::path("git"));
+            git.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
+            git.env("PATH", program::SYSTEM_PATH).arg("-C").arg(dir).args(["-c", "safe.bareRepository=explicit"]);
+            git
+        })
     }
 
-    /// It is still the working tree's own. A run can have replaced the `.git` since it was found.
-    fn check(&self) -> Result<(), Error> {
-        own::check(&self.top, &self.git_dir)
+    /// It is still the working tree's own. A run can have replaced the `.git` since it was found. Says where it has its
+    /// objects and refs.
+    fn check(&self) -> Result<PathBuf, Error> {
+        match own::ask(&|| discovery(&self.top))? {
+            Some(found) if found.top.as_ref() == Some(&self.top) && found.git_dir == self.git_dir => {
+                own::check(&self.top, &found, &discovery).map(|()| found.common)
+            }
+            _ => Err(Error::Elsewhere(self.top.clone())),
+        }
     }
 
     /// For [`Self::from_bytes`], so that a repository found before a lease is known after it.
@@ -192,9 +205,8 @@ impl GitRepository {
     /// first commit is what is checked out, of later ones the commit before. Files are saved as they are, without the
     /// repository's filters.
     pub fn snapshot(&self, snapshot: &GitSnapshot<'_>) -> Result<String, Error> {
-        self.check()?;
         let reference = format!("refs/attache/{}", snapshot.delegation);
-        plain::check_path(&private::common_dir(&self.git_dir)?, Path::new(&reference))?;
+        plain::check_path(&self.check()?, Path::new(&reference))?;
         let private = PrivateRepository::create(self, snapshot.scratch)?;
         let tree = self.tree(&private, snapshot.rules)?;
         let parent = match resolve(&private, &reference, "commit")? {
@@ -255,7 +267,7 @@ impl GitRepository {
         let all: Vec<Vec<u8>> = paths.iter().map(|path| [&self.prefix[..], path].concat()).collect();
         let user_index = self.git_dir.join("index");
         let git = || {
-            let mut git = private.git_with(GitConfigScope::User);
+            let mut git = private.git_of_user();
             git.env("GIT_INDEX_FILE", &user_index);
             git
         };
@@ -292,7 +304,7 @@ impl GitRepository {
         let file = |path: &[u8]| top.join(OsStr::from_bytes(path));
         let files = paths.iter().filter(|path| file(path).symlink_metadata().is_ok_and(|stat| stat.is_file()));
         let input = nul(files.map(Vec::as_slice));
-        let mut ask = private.git_with(GitConfigScope::User);
+        let mut ask = private.git_of_user();
         let answers = run("check-attr", ask.args(["check-attr", "-z", "--stdin", "filter"]), Some(&input))?;
         let answers: Vec<&[u8]> = answers.split(|&byte| byte == 0).collect();
         for answer in answers.chunks_exact(3) {
@@ -338,8 +350,10 @@ impl GitRepository {
         // A path that ends with a slash is a nested repository with its own history.
         let paths = listed.split(|&byte| byte == 0).filter(|path| {
             let inside = path.strip_prefix(&self.prefix[..]).unwrap_or(path);
-            let file = || self.file(path);
-            !path.is_empty() && !path.ends_with(b"/") && filter.shows(inside, false) && !shows_credentials(inside, file)
+            !path.is_empty()
+                && !path.ends_with(b"/")
+                && filter.shows(inside, false)
+                && !shows_credentials(&self.file(&self.prefix), inside)
         });
         self.stage(private, paths)?;
         write_tree(private)
@@ -438,9 +452,27 @@ fn resolve(private: &PrivateRepository, name: &str, kind: &str) -> Result<Option
     Ok(output.status.success().then(|| text(&output.stdout)))
 }
 
+/// For asking git what it finds in a folder.
+fn discovery(dir: &Path) -> Command {
+    command(dir, GitConfigScope::Repository)
+}
+
 /// A git command of the system that runs nothing else, prompts for nothing and locks nothing of the user.
 fn command(dir: &Path, config: GitConfigScope) -> Command {
-    let mut command = Command::new(program::path("git"));
+    command_in(&[], dir, config)
+}
+
+/// The same inside walls, which are the words before it.
+fn command_in(walls: &[OsString], dir: &Path, config: GitConfigScope) -> Command {
+    let git = program::path("git");
+    let mut command = match walls {
+        [] => Command::new(git),
+        [program, words @ ..] => {
+            let mut command = Command::new(program);
+            command.args(words).arg(git);
+            command
+        }
+    };
     command.arg("-C").arg(dir).env("PATH", program::SYSTEM_PATH);
     for setting in QUIET {
         command.args(["-c", setting]);

@@ -48,7 +48,7 @@ pub enum Error {
     Folder(#[from] ExportError),
     #[error("can't read the folder of originals: {0}; restore it, or check the changes with git")]
     Before(io::Error),
-    #[error("{} now leads through a link, so it isn't the folder that was lent", .0.display())]
+    #[error("{} now contains a symbolic link, so it isn't the folder that was delegated", .0.display())]
     Replaced(PathBuf),
     #[error("`{0}` is not a path below the folder")]
     NotBelow(String),

@@ -33,19 +33,19 @@ pub(super) struct RestoreSteps<'a> {
     /// another revert doesn't collide with it, and the next revert of the same record removes what a killed one left.
     making: String,
     twins: HardLinks,
-    taken: Taken<'a>,
+    replaced: ReplacedFiles<'a>,
 }
 
 /// Why something isn't restored.
 #[derive(Debug)]
-pub(super) enum NotRestored {
+pub(super) enum RestoreRefusal {
     /// Somebody on this machine changed it after it was checked. Their version stays in place.
     Edited,
     Refused(ExportRefusal),
 }
 
 /// Replaced files, held for a while: a program that had one open may still write to it.
-struct Taken<'a> {
+struct ReplacedFiles<'a> {
     root: &'a ExportRoot,
     record: &'a LeaseRecord,
     held: VecDeque<(ExportPath, PathHandle)>,
@@ -78,8 +78,8 @@ impl<'a> RestoreSteps<'a> {
     pub(super) fn new(root: &'a ExportRoot, record: &'a LeaseRecord) -> Self {
         let (device, inode) = fs::metadata(&record.before).map_or((0, 0), |before| (before.dev(), before.ino()));
         let making = format!(".attache-revert-{device:x}-{inode:x}");
-        let taken = Taken { root, record, held: VecDeque::new(), late: Vec::new() };
-        Self { root, record, making, twins: HardLinks::of(record), taken }
+        let replaced = ReplacedFiles { root, record, held: VecDeque::new(), late: Vec::new() };
+        Self { root, record, making, twins: HardLinks::of(record), replaced }
     }
 
     /// Creates the folder if it is missing, writable for what goes into it. Its mode and times are set last.
@@ -121,7 +121,7 @@ impl<'a> RestoreSteps<'a> {
         target: &[u8],
         modified: FileTime,
         judged: Option<&FileAttributes>,
-    ) -> Result<(), NotRestored> {
+    ) -> Result<(), RestoreRefusal> {
         let parent = self.root.folder(place.parent())?;
         self.drop_leftover(&parent)?;
         symlinkat(target, &parent, &self.making)?;
@@ -135,7 +135,7 @@ impl<'a> RestoreSteps<'a> {
         place: &ExportPath,
         was: &OriginalFile,
         judged: Option<&FileAttributes>,
-    ) -> Result<(), NotRestored> {
+    ) -> Result<(), RestoreRefusal> {
         let there = self.root.find_optional(place.whole())?;
         // A link may have got the inode of a deleted file.
         let is_same = |now: &FileAttributes| now.inode == was.inode && now.kind == FileKind::File && was.links > 1;
@@ -157,7 +157,7 @@ impl<'a> RestoreSteps<'a> {
             // It still is the file of its other names, so it changes in place.
             let file = found.reopen(WRITE)?;
             if judged.map(PathStamp::of) != Some(PathStamp::of(&attributes_of(&file)?)) {
-                return Err(NotRestored::Edited);
+                return Err(RestoreRefusal::Edited);
             }
             rustix::fs::ftruncate(&file, 0)?;
             self.copy(was, File::from(file))?;
@@ -178,11 +178,11 @@ impl<'a> RestoreSteps<'a> {
         place: &ExportPath,
         bytes: &[u8],
         judged: &FileAttributes,
-    ) -> Result<(), NotRestored> {
+    ) -> Result<(), RestoreRefusal> {
         if judged.links > 1 {
             let file = self.root.find(place.whole())?.reopen(WRITE)?;
             if PathStamp::of(&attributes_of(&file)?) != PathStamp::of(judged) {
-                return Err(NotRestored::Edited);
+                return Err(RestoreRefusal::Edited);
             }
             rustix::fs::ftruncate(&file, 0)?;
             return Ok(File::from(file).write_all(bytes)?);
@@ -200,7 +200,7 @@ impl<'a> RestoreSteps<'a> {
     }
 
     /// Removes a file or link, unless it is a different one by now.
-    pub(super) fn remove(&mut self, place: &ExportPath, judged: &FileAttributes) -> Result<(), NotRestored> {
+    pub(super) fn remove(&mut self, place: &ExportPath, judged: &FileAttributes) -> Result<(), RestoreRefusal> {
         // If its folder is gone, so is the entry.
         let Ok(parent) = self.root.folder(place.parent()) else { return Ok(()) };
         self.drop_leftover(&parent)?;
@@ -211,18 +211,18 @@ impl<'a> RestoreSteps<'a> {
         let found = self.made(&parent)?;
         if PathStamp::of(&found.attributes) == PathStamp::of(judged) {
             self.drop_leftover(&parent)?;
-            self.taken.hold(place, found);
+            self.replaced.hold(place, found);
             return Ok(());
         }
         match renameat_with(&parent, &self.making, &parent, place.name(), RenameFlags::NOREPLACE) {
             // Another one was created meanwhile.
             Err(Errno::EXIST) => {
-                self.taken.keep(place, &found)?;
+                self.replaced.keep(place, &found)?;
                 self.drop_leftover(&parent)?;
             }
             done => done?,
         }
-        Err(NotRestored::Edited)
+        Err(RestoreRefusal::Edited)
     }
 
     /// Swaps the created entry with the current one in a single step, and only then checks the latter: edits up to this
@@ -232,12 +232,12 @@ impl<'a> RestoreSteps<'a> {
         parent: &OwnedFd,
         place: &ExportPath,
         judged: Option<&FileAttributes>,
-    ) -> Result<(), NotRestored> {
+    ) -> Result<(), RestoreRefusal> {
         let Some(judged) = judged else {
             return match renameat_with(parent, &self.making, parent, place.name(), RenameFlags::NOREPLACE) {
                 Err(Errno::EXIST) => {
                     self.drop_leftover(parent)?;
-                    Err(NotRestored::Edited)
+                    Err(RestoreRefusal::Edited)
                 }
                 done => Ok(done?),
             };
@@ -252,18 +252,18 @@ impl<'a> RestoreSteps<'a> {
         match renameat_with(parent, &self.making, parent, place.name(), RenameFlags::EXCHANGE) {
             Err(Errno::NOENT) => {
                 self.drop_leftover(parent)?;
-                return Err(NotRestored::Edited);
+                return Err(RestoreRefusal::Edited);
             }
             // Not supported by the file system: check as late as possible.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 let now = self.root.find_optional(place.whole())?;
                 if now.as_ref().map(|now| PathStamp::of(&now.attributes)) != Some(PathStamp::of(judged)) {
                     self.drop_leftover(parent)?;
-                    return Err(NotRestored::Edited);
+                    return Err(RestoreRefusal::Edited);
                 }
                 renameat(parent, &self.making, parent, place.name())?;
                 if let Some(now) = now {
-                    self.taken.hold(place, now);
+                    self.replaced.hold(place, now);
                 }
                 return Ok(());
             }
@@ -272,7 +272,7 @@ impl<'a> RestoreSteps<'a> {
         let found = self.made(parent)?;
         if PathStamp::of(&found.attributes) == PathStamp::of(judged) {
             self.drop_leftover(parent)?;
-            self.taken.hold(place, found);
+            self.replaced.hold(place, found);
             return Ok(());
         }
         match renameat_with(parent, &self.making, parent, place.name(), RenameFlags::EXCHANGE) {
@@ -286,10 +286,10 @@ impl<'a> RestoreSteps<'a> {
         if let Ok(back) = self.made(parent)
             && PathStamp::of(&back.attributes) != ours
         {
-            self.taken.keep(place, &back)?;
+            self.replaced.keep(place, &back)?;
         }
         self.drop_leftover(parent)?;
-        Err(NotRestored::Edited)
+        Err(RestoreRefusal::Edited)
     }
 
     /// A new file with the temporary name.
@@ -306,10 +306,10 @@ impl<'a> RestoreSteps<'a> {
 
     /// The paths of replaced files that were still written to, and what became of those writes.
     pub(super) fn written_late(&mut self) -> Vec<(ExportPath, String)> {
-        while let Some((place, found)) = self.taken.held.pop_front() {
-            self.taken.let_go(place, &found);
+        while let Some((place, found)) = self.replaced.held.pop_front() {
+            self.replaced.let_go(place, &found);
         }
-        std::mem::take(&mut self.taken.late)
+        std::mem::take(&mut self.replaced.late)
     }
 
     fn copy(&self, was: &OriginalFile, mut to: File) -> Result<(), ExportRefusal> {
@@ -342,29 +342,29 @@ impl<'a> RestoreSteps<'a> {
     }
 }
 
-// === impl NotRestored ===
+// === impl RestoreRefusal ===
 
-impl From<ExportRefusal> for NotRestored {
+impl From<ExportRefusal> for RestoreRefusal {
     fn from(refusal: ExportRefusal) -> Self {
         Self::Refused(refusal)
     }
 }
 
-impl From<Errno> for NotRestored {
+impl From<Errno> for RestoreRefusal {
     fn from(errno: Errno) -> Self {
         Self::Refused(errno.into())
     }
 }
 
-impl From<io::Error> for NotRestored {
+impl From<io::Error> for RestoreRefusal {
     fn from(error: io::Error) -> Self {
         Self::Refused(error.into())
     }
 }
 
-// === impl Taken ===
+// === impl ReplacedFiles ===
 
-impl Taken<'_> {
+impl ReplacedFiles<'_> {
     fn hold(&mut self, place: &ExportPath, found: PathHandle) {
         // Nobody writes to a link. A file with other names may be written to under those, and by this revert.
         if found.attributes.kind != FileKind::File || found.attributes.links > 1 {

@@ -15,7 +15,7 @@ use super::{
     diff::{self, REQUESTED},
     moved::{MovedFile, moved_here},
     open_root,
-    restore::{NotRestored, RestoreSteps, attributes, remove_folder, unlock},
+    restore::{RestoreRefusal, RestoreSteps, attributes, remove_folder, unlock},
     review::{difference_at, hunks_of, patch_of},
 };
 use crate::export::{
@@ -115,7 +115,7 @@ pub fn revert(dir: &Path, record: &LeaseRecord, request: &RevertRequest) -> Resu
         }
         let outcome = match job.was {
             PathBefore::Absent => Ok(()),
-            PathBefore::Folder { mode, .. } => steps.folder(&job.place, *mode).map_err(NotRestored::Refused),
+            PathBefore::Folder { mode, .. } => steps.folder(&job.place, *mode).map_err(RestoreRefusal::Refused),
             PathBefore::Link { target, modified } => {
                 steps.link(&job.place, &from_shown(target), *modified, job.replaced())
             }
@@ -126,8 +126,8 @@ pub fn revert(dir: &Path, record: &LeaseRecord, request: &RevertRequest) -> Resu
         };
         match outcome {
             Ok(()) => done.restored.push(show(path)),
-            Err(NotRestored::Edited) => done.conflict(path, JUST_NOW),
-            Err(NotRestored::Refused(refusal)) => done.keep(path, refusal),
+            Err(RestoreRefusal::Edited) => done.conflict(path, JUST_NOW),
+            Err(RestoreRefusal::Refused(refusal)) => done.keep(path, refusal),
         }
     }
     for (place, reason) in steps.written_late() {
@@ -182,10 +182,10 @@ fn rewrite(
     record: &LeaseRecord,
     job: &RevertStep<'_>,
     remaining: &RemainingText,
-) -> Result<(), NotRestored> {
+) -> Result<(), RestoreRefusal> {
     // The hunks were found in this file.
     if job.now.as_ref().map(PathStamp::of) != Some(PathStamp::of(&remaining.seen)) {
-        return Err(NotRestored::Edited);
+        return Err(RestoreRefusal::Edited);
     }
     steps.rewrite(&job.place, remaining.text.as_bytes(), &remaining.seen)?;
     Ok(OriginalsFolder::in_folder(&record.before).record_after(root, job.place.whole())?)
@@ -321,8 +321,8 @@ fn clear(root: &ExportRoot, steps: &mut RestoreSteps<'_>, job: &RevertStep<'_>) 
     }
     if !folder {
         return steps.remove(&job.place, now).map_err(|why| match why {
-            NotRestored::Edited => RevertSkip { reason: JUST_NOW.to_owned(), conflict: true },
-            NotRestored::Refused(refusal) => alone(refusal.to_string()),
+            RestoreRefusal::Edited => RevertSkip { reason: JUST_NOW.to_owned(), conflict: true },
+            RestoreRefusal::Refused(refusal) => alone(refusal.to_string()),
         });
     }
     match remove_folder(root, &job.place) {

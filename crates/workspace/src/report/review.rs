@@ -24,7 +24,7 @@ use crate::export::{ExportRefusal, FileKind, LeaseRecord, PathBefore, from_shown
 pub type AcceptedStates = BTreeMap<String, String>;
 
 /// A file, and its place in the order.
-struct LookedAt {
+struct ReviewedFile {
     file: ReviewFile,
     section: PatchSection,
 }
@@ -34,9 +34,9 @@ pub fn review(dir: &Path, record: &LeaseRecord, accepted: &AcceptedStates) -> Re
     let root = open_root(dir)?;
     let planted = AutorunPatterns::new()?;
     let mut budget = DiffBudget::default();
-    let mut found: Vec<(bool, LookedAt)> = Vec::new();
+    let mut found: Vec<(bool, ReviewedFile)> = Vec::new();
     for difference in differences(&root, record) {
-        // Beyond the budget, hunks and lines are only told when the file is asked for.
+        // Beyond the budget, hunks and lines are only returned when the file itself is requested.
         let max_file = if budget.bytes == 0 { 0 } else { REQUESTED.file };
         let (old, new) = diff::sides(&root, record, &difference, max_file);
         budget.bytes = budget.bytes.saturating_sub(old.len() + new.len());
@@ -125,7 +125,7 @@ fn look_at(
     new: &DiffSide,
     planted: &AutorunPatterns,
     accepted: &AcceptedStates,
-) -> LookedAt {
+) -> ReviewedFile {
     let hunks = hunks_of(difference, old, new);
     let lines = hunks.as_ref().map(TextHunks::lines).or_else(|| diff::lines(old, new));
     let changed = difference.changed_path(lines.filter(|_| difference.is_content()), planted);
@@ -139,7 +139,7 @@ fn look_at(
         changed,
     };
     let section = PatchSection::of(old, new, file.changed.run_by.is_some());
-    LookedAt { file, section }
+    ReviewedFile { file, section }
 }
 
 /// The state from the bytes that are shown, if they were read. `None` if it can't be read.

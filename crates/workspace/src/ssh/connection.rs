@@ -15,8 +15,8 @@ use super::{
     backpressure::RequestBackpressure,
     channel::Sftp,
     lease_keys::{ActiveLease, ActiveLeases, ConnectionCutter},
-    strangers::StrangerSlot,
     subsystem::{ChannelOutbox, Subsystem, SubsystemChannel, SubsystemInbox},
+    unauthenticated::UnauthenticatedSlot,
 };
 use crate::fs_server::AttacheFs;
 
@@ -30,7 +30,7 @@ pub(super) struct SshConnection {
     lease: Option<Arc<ActiveLease>>,
     /// Open channels. Those with an inbox speak one of [`SUBSYSTEMS`].
     channels: HashMap<ChannelId, Option<Arc<dyn SubsystemInbox>>>,
-    unauthenticated: Option<StrangerSlot>,
+    unauthenticated: Option<UnauthenticatedSlot>,
 }
 
 /// What a connection shares with the server.
@@ -62,8 +62,8 @@ type SshResult<T = ()> = Result<T, russh::Error>;
 // === impl SshConnection ===
 
 impl SshConnection {
-    pub(super) fn new(place: SshConnectionContext, stranger: StrangerSlot) -> Self {
-        Self { place, lease: None, channels: HashMap::new(), unauthenticated: Some(stranger) }
+    pub(super) fn new(place: SshConnectionContext, slot: UnauthenticatedSlot) -> Self {
+        Self { place, lease: None, channels: HashMap::new(), unauthenticated: Some(slot) }
     }
 
     /// Starts a subsystem on a channel. `false` if that isn't possible.

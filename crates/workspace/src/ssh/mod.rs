@@ -30,8 +30,8 @@ mod connection;
 mod key;
 mod lease_keys;
 mod severable_stream;
-mod strangers;
 mod subsystem;
+mod unauthenticated;
 
 pub(crate) use self::{
     backpressure::RequestBackpressure,
@@ -41,7 +41,7 @@ use self::{
     connection::{ConnectionThread, SshConnection},
     lease_keys::{ActiveLeases, ConnectionCutter},
     severable_stream::SeverableStream,
-    strangers::{StrangerSlot, Strangers},
+    unauthenticated::{UnauthenticatedConnections, UnauthenticatedSlot},
 };
 pub use self::{
     key::{HostKey, InvalidLeaseKey, LeaseKeyPair, make_key},
@@ -88,7 +88,7 @@ pub struct SshServer {
     config: Arc<server::Config>,
     options: Arc<SshServerOptions>,
     leases: Arc<ActiveLeases>,
-    unauthenticated: Strangers,
+    unauthenticated: UnauthenticatedConnections,
     numbers: Arc<AtomicU64>,
 }
 
@@ -140,7 +140,7 @@ impl SshServer {
         };
         Self {
             config: Arc::new(config),
-            unauthenticated: Strangers::new(options.max_unauthenticated),
+            unauthenticated: UnauthenticatedConnections::new(options.max_unauthenticated),
             options: Arc::new(options),
             leases: Arc::default(),
             numbers: Arc::default(),
@@ -182,8 +182,8 @@ impl SshServer {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let cutter = ConnectionCutter { cut: CancellationToken::new(), socket: None };
-        let stranger = self.unauthenticated.admit(&from, &cutter.cut);
-        self.serve_until(stream, from, cutter, ConnectionThread::Shared, stranger).await;
+        let slot = self.unauthenticated.admit(&from, &cutter.cut);
+        self.serve_until(stream, from, cutter, ConnectionThread::Shared, slot).await;
     }
 
     /// Serves a connection on its own thread, so that a file operation can run where its request arrives.
@@ -194,7 +194,7 @@ impl SshServer {
         cut: CancellationToken,
         running: TaskTrackerToken,
     ) -> io::Result<()> {
-        let stranger = self.unauthenticated.admit(&from, &cut);
+        let slot = self.unauthenticated.admit(&from, &cut);
         stream.set_nodelay(true)?;
         let stream = stream.into_std()?;
         let cutter = ConnectionCutter { cut, socket: Some(stream.try_clone()?) };
@@ -204,7 +204,7 @@ impl SshServer {
             let _running = running;
             runtime.block_on(async {
                 match TcpStream::from_std(stream) {
-                    Ok(stream) => server.serve_until(stream, from, cutter, ConnectionThread::Own, stranger).await,
+                    Ok(stream) => server.serve_until(stream, from, cutter, ConnectionThread::Own, slot).await,
                     Err(error) => tracing::warn!(%error, "failed to serve an SSH connection"),
                 }
             });
@@ -218,7 +218,7 @@ impl SshServer {
         from: String,
         cutter: ConnectionCutter,
         seat: ConnectionThread,
-        stranger: StrangerSlot,
+        slot: UnauthenticatedSlot,
     ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -237,7 +237,7 @@ impl SshServer {
             authenticated: known.clone(),
             channels: channels.clone(),
         };
-        let (stream, visitor) = (SeverableStream::new(stream, gate, &cut), SshConnection::new(place, stranger));
+        let (stream, visitor) = (SeverableStream::new(stream, gate, &cut), SshConnection::new(place, slot));
         let begun = tokio::time::timeout_at(deadline, server::run_stream(Arc::clone(&self.config), stream, visitor));
         let ended = match begun.await {
             Err(_) => Err("no SSH handshake in time".to_owned()),

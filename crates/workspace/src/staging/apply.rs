@@ -44,7 +44,7 @@ pub struct ApplyTarget<'a> {
     pub before: &'a Path,
     /// Those of the lease: nothing is applied where the remote couldn't have worked.
     pub rules: &'a ExportPatterns,
-    /// A name that nobody else uses, for entries that aren't complete yet.
+    /// An unused name, for entries that aren't complete yet.
     pub making: &'a str,
 }
 
@@ -443,7 +443,7 @@ impl<'a> ApplyPass<'a> {
         Ok(())
     }
 
-    /// Makes the folders above a path that are missing.
+    /// Creates the missing parent folders of a path.
     fn parents(&self, path: &[u8]) -> Result<(), ApplySkip> {
         let Some(export) = &self.export else { return Ok(()) };
         for (end, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {

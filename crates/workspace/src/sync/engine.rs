@@ -14,7 +14,7 @@ use super::{
     host_link::{HostLink, LinkLoss},
     local_tree::{LocalScan, LocalTree, is_same},
     paths::{conflict_name, in_git, rank},
-    rules::{FileContent, PathOutcome, PathState, ThreeStates, folders_above, settle},
+    rules::{FileContent, PathOutcome, PathState, PathStates, folders_above, settle},
 };
 use crate::{
     chunks::{Chunk, ContentId, each_chunk},
@@ -35,7 +35,7 @@ pub(super) struct SyncEngine {
     pub(super) conflicts: BTreeMap<Vec<u8>, String>,
     /// What the host refused. It isn't sent again before it changes.
     refused: BTreeMap<Vec<u8>, RefusedChange>,
-    /// Files of the host that nobody may read here. They aren't asked for again before they change.
+    /// Files of the host that can't be read here. They aren't requested again until they change.
     pub(super) unreadable: BTreeMap<Vec<u8>, FsVersion>,
     /// Something changed while it was looked at.
     pub(super) is_unsettled: bool,
@@ -69,8 +69,8 @@ struct RefusedChange {
 #[derive(Default)]
 pub(super) struct SyncPass {
     pub(super) scan: LocalScan,
-    pub(super) states: BTreeMap<Vec<u8>, ThreeStates>,
-    /// What the host has at these paths. What it has by now may be another version, which nobody has looked at.
+    pub(super) states: BTreeMap<Vec<u8>, PathStates>,
+    /// What the host has at these paths. What it has by now may be another version, which hasn't been checked.
     pub(super) there: HashMap<Vec<u8>, FsAttributes>,
     pub(super) local_chunks: HashMap<Vec<u8>, Vec<Chunk>>,
     /// Files of which only the time is new.
@@ -229,7 +229,7 @@ impl SyncEngine {
         new.chain(gone).cloned().collect()
     }
 
-    fn states(&mut self, path: &[u8], pass: &mut SyncPass) -> Option<ThreeStates> {
+    fn states(&mut self, path: &[u8], pass: &mut SyncPass) -> Option<PathStates> {
         let known = self.base.get(path);
         let base = known.map_or(PathState::Absent, |known| known.state.clone());
         let host = match self.link.view.get(path) {
@@ -274,7 +274,7 @@ impl SyncEngine {
         };
         if local != base && self.access_mode == AccessMode::Ro {
             self.lost.insert(path.to_vec(), "the folder is shared read-only".to_owned());
-            return (host != base).then(|| ThreeStates { local: base.clone(), base, host });
+            return (host != base).then(|| PathStates { local: base.clone(), base, host });
         }
         let is_refused = self.refused.get(path).is_some_and(|refused| match (&refused.found, now) {
             (None, None) => true,
@@ -284,7 +284,7 @@ impl SyncEngine {
         if is_refused && host == base {
             return None;
         }
-        Some(ThreeStates { base, local, host })
+        Some(PathStates { base, local, host })
     }
 
     pub(super) fn read_chunks(&self, path: &[u8], now: &FileAttributes) -> io::Result<Vec<Chunk>> {
@@ -325,7 +325,7 @@ impl SyncEngine {
         self.lost.insert(path.to_vec(), reason);
         let errno = Errno::from_raw_os_error(errno);
         match errno {
-            // It changed meanwhile, or somebody else is at it.
+            // It changed meanwhile, or another operation is using it.
             Errno::STALE | Errno::AGAIN | Errno::EXIST | Errno::NFILE | Errno::INTR => self.is_unsettled = true,
             _ => {
                 // Its folder is gone, or has become something else. Names that a lease doesn't show look the same.
@@ -572,7 +572,7 @@ impl SyncEngine {
         }
     }
 
-    /// Names what the host doesn't have. `false` if there is something without another reason, or nobody can say what.
+    /// Names what the host doesn't have. `false` if there is something without another reason, or it isn't known what.
     pub(super) fn name_unsent(&mut self, reason: &str) -> bool {
         let Ok(scan) = self.local.scan() else { return false };
         let is_sent = |(path, now): &(&Vec<u8>, &FileAttributes)| {

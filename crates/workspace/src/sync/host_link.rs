@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// What wakes the program up.
-pub(super) enum SyncWake {
+pub(super) enum SyncEvent {
     /// From the connection with this number.
     Host(u64, Box<FsEvent>),
     LinkLost(u64, LinkLoss),
@@ -48,8 +48,8 @@ pub(super) enum LinkLoss {
 pub(super) type HostAnswer = Result<FsReply, i32>;
 
 pub(super) struct HostLink {
-    inbox: Receiver<SyncWake>,
-    wakes: SyncSender<SyncWake>,
+    inbox: Receiver<SyncEvent>,
+    wakes: SyncSender<SyncEvent>,
     out: Option<mpsc::UnboundedSender<Bytes>>,
     connection: u64,
     next_id: u32,
@@ -88,7 +88,7 @@ const MAX_LISTINGS: usize = 1000;
 
 impl HostLink {
     /// Also returns how others wake it.
-    pub(super) fn new() -> (Self, SyncSender<SyncWake>) {
+    pub(super) fn new() -> (Self, SyncSender<SyncEvent>) {
         let (wakes, inbox) = sync_channel(MAX_WAKES);
         let link = Self {
             inbox,
@@ -261,21 +261,21 @@ impl HostLink {
     /// The same without a connection.
     pub(super) fn take(&mut self, timeout: Duration) -> Result<bool, LinkLoss> {
         match self.inbox.recv_timeout(timeout) {
-            Ok(SyncWake::Host(number, event)) if number == self.connection => {
+            Ok(SyncEvent::Host(number, event)) if number == self.connection => {
                 self.note(*event);
                 if self.view.is_too_large() {
                     self.loss = Some(LinkLoss::TooLarge);
                     return Err(LinkLoss::TooLarge);
                 }
             }
-            Ok(SyncWake::LinkLost(number, loss)) if number == self.connection => {
+            Ok(SyncEvent::LinkLost(number, loss)) if number == self.connection => {
                 self.out = None;
                 self.loss = Some(loss.clone());
                 return Err(loss);
             }
-            Ok(SyncWake::Host(..) | SyncWake::LinkLost(..)) => {}
-            Ok(SyncWake::LocalChange) => self.has_local_change = true,
-            Ok(SyncWake::Closing) => {
+            Ok(SyncEvent::Host(..) | SyncEvent::LinkLost(..)) => {}
+            Ok(SyncEvent::LocalChange) => self.has_local_change = true,
+            Ok(SyncEvent::Closing) => {
                 self.is_closing = true;
                 self.note_progress();
             }
@@ -301,7 +301,7 @@ impl HostLink {
         if let Some(weight) = self.in_flight.remove(&id) {
             self.note_progress();
             self.in_flight_bytes -= weight;
-            // Nobody has asked for so much, or it was less when somebody did.
+            // More than was requested, or the file was smaller when it was requested.
             let answer = answer.and_then(|reply| match reply.data.len() > weight {
                 true => Err(Errno::AGAIN.raw_os_error()),
                 false => Ok(reply),
@@ -314,7 +314,7 @@ impl HostLink {
 async fn serve(
     terms: &LinkTerms,
     mut requests: mpsc::UnboundedReceiver<Bytes>,
-    wakes: &SyncSender<SyncWake>,
+    wakes: &SyncSender<SyncEvent>,
     number: u64,
     ready: &Sender<Result<(), LinkFailure>>,
 ) {
@@ -327,7 +327,7 @@ async fn serve(
     };
     let _ = ready.send(Ok(()));
     let loss = pump(channel, &mut requests, wakes, number).await;
-    let _ = wakes.send(SyncWake::LinkLost(number, loss));
+    let _ = wakes.send(SyncEvent::LinkLost(number, loss));
     drop(session);
 }
 
@@ -335,7 +335,7 @@ async fn serve(
 async fn pump(
     channel: russh::Channel<client::Msg>,
     requests: &mut mpsc::UnboundedReceiver<Bytes>,
-    wakes: &SyncSender<SyncWake>,
+    wakes: &SyncSender<SyncEvent>,
     number: u64,
 ) -> LinkLoss {
     let (mut reader, writer) = channel.split();
@@ -352,7 +352,7 @@ async fn pump(
                 match frames.next().map(|frame| frame.map(FsEvent::read)) {
                     Ok(Some(Ok(FsEvent::Ended))) => return LinkLoss::Ended,
                     Ok(Some(Ok(event))) => {
-                        let _ = wakes.send(SyncWake::Host(number, Box::new(event)));
+                        let _ = wakes.send(SyncEvent::Host(number, Box::new(event)));
                     }
                     Ok(None) => break,
                     Ok(Some(Err(_))) | Err(_) => return LinkLoss::Broken,

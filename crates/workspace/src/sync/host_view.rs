@@ -234,7 +234,7 @@ impl HostView {
 
     fn apply_listing(&mut self, listing: FsListing) {
         let FsListing { path: folder, stamp, is_watched, is_last, own, entries, .. } = listing;
-        // What nobody asked for isn't remembered: once the folder is known, it's asked for.
+        // Unrequested content isn't remembered: once the folder is known, it is requested.
         if !self.is_known_folder(&folder) || self.gone.get(&folder).is_some_and(|gone| *gone > stamp) {
             return;
         }

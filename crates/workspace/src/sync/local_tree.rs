@@ -38,7 +38,7 @@ pub(crate) struct LocalTree {
 #[derive(Debug, Default)]
 pub(crate) struct LocalScan {
     pub(crate) entries: BTreeMap<Vec<u8>, FileAttributes>,
-    /// Folders that can't be read: nobody knows what is in them.
+    /// Folders that can't be read, so their content is unknown.
     pub(crate) unreadable: Vec<Vec<u8>>,
 }
 
@@ -85,7 +85,7 @@ impl LocalTree {
                     continue;
                 }
             };
-            // First, so that nothing is missed in between.
+            // Watch before listing, so that no change in between is missed.
             if let Some(watcher) = self.watcher.as_ref().filter(|_| watched < max_watched()) {
                 watched += usize::from(watcher.watch(&found).is_ok());
             }

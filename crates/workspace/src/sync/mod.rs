@@ -30,7 +30,7 @@ use rustix::fs::statvfs;
 use self::{
     base_texts::BaseTexts,
     engine::{SyncEngine, SyncStop},
-    host_link::{HostLink, LinkLoss, SyncWake},
+    host_link::{HostLink, LinkLoss, SyncEvent},
     local_tree::LocalTree,
 };
 use crate::{
@@ -81,13 +81,13 @@ pub(crate) fn run(
         let wakes = wakes.clone();
         thread::Builder::new()
             .name("attache-sync-watch".to_owned())
-            .spawn(move || while watch(&watcher) && wakes.send(SyncWake::LocalChange).is_ok() {})
+            .spawn(move || while watch(&watcher) && wakes.send(SyncEvent::LocalChange).is_ok() {})
             .map_err(failed)?;
     }
     thread::spawn(move || {
         let mut input = input;
         let _ = std::io::copy(&mut input, &mut std::io::sink());
-        let _ = wakes.send(SyncWake::Closing);
+        let _ = wakes.send(SyncEvent::Closing);
     });
     let staging = private.join("staged");
     std::fs::create_dir(&staging).map_err(failed)?;

@@ -14,7 +14,7 @@ const MAX_NAME: usize = 255;
 pub(super) enum StagedWrite {
     /// Written under this name, then moved.
     Under(Vec<u8>),
-    /// Git never replaces its logs, and the host lets nobody create other files there.
+    /// Git never replaces its logs, and the host doesn't allow other files to be created there.
     InPlace,
 }
 

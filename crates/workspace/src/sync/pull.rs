@@ -292,7 +292,7 @@ impl SyncEngine {
     fn merged(
         &self,
         path: &[u8],
-        states: &super::rules::ThreeStates,
+        states: &super::rules::PathStates,
         fetched: &FetchedFile,
         size: u64,
     ) -> Option<Vec<u8>> {

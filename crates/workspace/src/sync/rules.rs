@@ -29,7 +29,7 @@ pub(super) enum FileContent {
 
 /// One path, as it was agreed on and as it is on either side.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ThreeStates {
+pub(super) struct PathStates {
     pub(super) base: PathState,
     pub(super) local: PathState,
     pub(super) host: PathState,
@@ -45,9 +45,9 @@ pub(super) enum PathOutcome {
     Conflict,
 }
 
-// === impl ThreeStates ===
+// === impl PathStates ===
 
-impl ThreeStates {
+impl PathStates {
     fn decide(&self) -> PathOutcome {
         use PathOutcome::{Agree, Conflict, Merge};
         let Self { base, local, host } = self;
@@ -90,7 +90,7 @@ impl PathState {
 }
 
 /// Decides for every path that changed on either side. What stays in a folder keeps the folder.
-pub(super) fn settle(changed: &BTreeMap<Vec<u8>, ThreeStates>) -> BTreeMap<Vec<u8>, PathOutcome> {
+pub(super) fn settle(changed: &BTreeMap<Vec<u8>, PathStates>) -> BTreeMap<Vec<u8>, PathOutcome> {
     let mut outcomes: BTreeMap<Vec<u8>, PathOutcome> =
         changed.iter().map(|(path, states)| (path.clone(), states.decide())).collect();
     let absent = PathOutcome::Agree(PathState::Absent);

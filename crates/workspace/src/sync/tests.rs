@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::rules::{FileContent, PathOutcome, PathState, ThreeStates, folders_above, settle};
+use super::rules::{FileContent, PathOutcome, PathState, PathStates, folders_above, settle};
 use crate::chunks::ContentId;
 
 type ModelTree = BTreeMap<Vec<u8>, PathState>;
@@ -67,8 +67,8 @@ fn act(tree: &mut ModelTree, (at, edit): &(usize, ModelEdit), who: u8) {
 /// Carries out a pass, as the engine does. Returns whether anything is left to do.
 fn pass(base: &mut ModelTree, local: &mut ModelTree, host: &mut ModelTree) -> bool {
     let paths: Vec<Vec<u8>> = base.keys().chain(local.keys()).chain(host.keys()).cloned().collect();
-    let states = |path: &Vec<u8>| ThreeStates { base: get(base, path), local: get(local, path), host: get(host, path) };
-    let changed: BTreeMap<Vec<u8>, ThreeStates> = paths.iter().map(|path| (path.clone(), states(path))).collect();
+    let states = |path: &Vec<u8>| PathStates { base: get(base, path), local: get(local, path), host: get(host, path) };
+    let changed: BTreeMap<Vec<u8>, PathStates> = paths.iter().map(|path| (path.clone(), states(path))).collect();
     let changed: BTreeMap<_, _> =
         changed.into_iter().filter(|(_, states)| states.base != states.local || states.base != states.host).collect();
     if changed.is_empty() {
@@ -150,7 +150,7 @@ fn is_base(state: &PathState) -> bool {
 #[test]
 fn an_edit_beats_a_removal_and_modes_are_merged() {
     let decide = |base: &PathState, local: &PathState, host: &PathState| {
-        let states = ThreeStates { base: base.clone(), local: local.clone(), host: host.clone() };
+        let states = PathStates { base: base.clone(), local: local.clone(), host: host.clone() };
         settle(&BTreeMap::from([(b"a".to_vec(), states)])).remove(&b"a"[..]).unwrap()
     };
     let (one, other) = (file(1, 0), file(2, 1));

@@ -65,6 +65,8 @@ __all__ = [
     "CreateRunRequest",
     "CreateUserRequest",
     "CreatedKey",
+    "DecideWorktreeRequest",
+    "DecidedWorktree",
     "DecisionRequest",
     "DecisionScope",
     "DecisionSource",
@@ -143,6 +145,8 @@ __all__ = [
     "PeerRequest",
     "PeerRole",
     "PendingQuestion",
+    "PendingWorktreeDecision",
+    "PendingWorktreeDecisionList",
     "PermissionAnswer",
     "PermissionGrant",
     "PermissionId",
@@ -171,6 +175,11 @@ __all__ = [
     "RunId",
     "RunList",
     "RunStatus",
+    "RunView",
+    "RunViewFilter",
+    "RunViewList",
+    "RunViewPeriod",
+    "RunViewStatus",
     "Runtime",
     "RuntimeId",
     "RuntimeList",
@@ -178,6 +187,7 @@ __all__ = [
     "Sandbox",
     "SetAccessRules",
     "SetQuotaRequest",
+    "SettleWorktreeRequest",
     "Skill",
     "Storage",
     "Timestamp",
@@ -202,6 +212,11 @@ __all__ = [
     "WorkerRequestState",
     "WorkspaceArtifact",
     "WorkspaceId",
+    "WorktreeAction",
+    "WorktreeDecision",
+    "WorktreeDecisionState",
+    "WorktreeOutcome",
+    "WorktreeResult",
 ]
 
 AccessMode: TypeAlias = Literal["ro", "rw"]
@@ -250,6 +265,8 @@ Recovery: TypeAlias = Literal["remote_running", "remote_idle", "remote_waiting",
 Role: TypeAlias = Literal["viewer", "operator", "admin", "owner"]
 RunId: TypeAlias = str
 RunStatus: TypeAlias = Literal["pending", "running", "completed", "failed", "cancelled"]
+RunViewPeriod: TypeAlias = Literal["1d", "7d", "30d"]
+RunViewStatus: TypeAlias = Literal["pending", "running", "waiting", "completed", "failed", "cancelled"]
 RuntimeId: TypeAlias = str
 RuntimeState: TypeAlias = Literal["active", "superseded", "revoked"]
 Storage: TypeAlias = Literal["ok", "disk_low", "disk_full", "read_only", "failed", "slow", "unreachable", "served_elsewhere"]
@@ -261,6 +278,9 @@ WaitReason: TypeAlias = Literal["input", "approval"]
 WorkerRequestId: TypeAlias = str
 WorkerRequestState: TypeAlias = Literal["pending", "answered", "expired", "cancelled"]
 WorkspaceId: TypeAlias = str
+WorktreeAction: TypeAlias = Literal["commit", "apply", "discard"]
+WorktreeDecisionState: TypeAlias = Literal["pending", "settled", "unanswered"]
+WorktreeResult: TypeAlias = Literal["done", "unchanged", "conflict", "busy", "absent", "failed"]
 
 
 class _AccessDecisionRequired(TypedDict):
@@ -721,6 +741,9 @@ class _CompleteRequestRequired(TypedDict):
 
 class CompleteRequest(_CompleteRequestRequired, total=False):
     epoch: int | None
+    inputs_taken: list[InputId] | None
+    """What the agent got of the unsolicited input to the run. Whatever isn't listed is reported as undelivered.
+    Without the member, nothing is known about it."""
     usage: Json | None
 
 
@@ -928,6 +951,26 @@ class CreatedKey(_CreatedKeyRequired, total=False):
     """Absent if the credential is a certificate."""
 
 
+class _DecideWorktreeRequestRequired(TypedDict):
+    action: WorktreeAction
+
+
+class DecideWorktreeRequest(_DecideWorktreeRequestRequired, total=False):
+    """The owner decides about a worktree."""
+    message: str | None
+    """The message of a commit. Default: the run's id."""
+
+
+class _DecidedWorktreeRequired(TypedDict):
+    task_run_id: RunId
+
+
+class DecidedWorktree(_DecidedWorktreeRequired, total=False):
+    """A run's worktree, as far as the hub knows."""
+    decision: WorktreeDecision | None
+    """The newest one."""
+
+
 class _DecisionRequestRequired(TypedDict):
     approved: bool
 
@@ -1109,6 +1152,9 @@ class _FailRequestRequired(TypedDict):
 
 class FailRequest(_FailRequestRequired, total=False):
     epoch: int | None
+    inputs_taken: list[InputId] | None
+    """What the agent got of the unsolicited input to the run. Whatever isn't listed is reported as undelivered.
+    Without the member, nothing is known about it."""
     usage: Json | None
 
 
@@ -1179,6 +1225,8 @@ class _HeartbeatResponseRequired(TypedDict):
 class HeartbeatResponse(_HeartbeatResponseRequired, total=False):
     runtime_token: str | None
     """The runtime's next token. The current one stays valid until this one is first used."""
+    worktree_decisions: bool
+    """Decisions about worktrees wait for the device: `GET …/agent-runtimes/runtime/worktree-decisions`."""
 
 
 class _HostSessionRequired(TypedDict):
@@ -1517,6 +1565,22 @@ class PendingQuestion(_PendingQuestionRequired, total=False):
     """The same question as a form, if the agent offered options."""
 
 
+class _PendingWorktreeDecisionRequired(TypedDict):
+    action: WorktreeAction
+    number: int
+    """Counts the decisions about this worktree."""
+    task_run_id: RunId
+
+
+class PendingWorktreeDecision(_PendingWorktreeDecisionRequired, total=False):
+    """A decision that the device is to carry out."""
+    message: str | None
+
+
+class PendingWorktreeDecisionList(TypedDict):
+    worktree_decisions: list[PendingWorktreeDecision]
+
+
 class _PermissionAnswerRequired(TypedDict):
     permission_request_id: PermissionId
     state: PermissionState
@@ -1790,6 +1854,30 @@ class RunList(_RunListRequired, total=False):
     next_cursor: str | None
 
 
+class RunView(TypedDict):
+    filter: RunViewFilter
+    name: str
+
+
+class RunViewFilter(TypedDict, total=False):
+    """Which runs a view shows. Every given member must match; at least one must be given."""
+    agent: str | None
+    """Runs of this agent, by name or id."""
+    caller: str | None
+    """Runs created by this person or agent, by name or id."""
+    min_cost_usd: str | None
+    """Runs that cost at least this many dollars, as text."""
+    since: RunViewPeriod | None
+    """Runs created within this time."""
+    status: RunViewStatus | None
+    text: str | None
+    """Runs whose task, id, agent's name or caller contains this text."""
+
+
+class RunViewList(TypedDict):
+    run_views: list[RunView]
+
+
 class _RuntimeRequired(TypedDict):
     agent_id: AgentId
     attached_at: Timestamp
@@ -1850,6 +1938,13 @@ class SetQuotaRequest(TypedDict, total=False):
     tokens: int | None
     user: str | None
     """A user's name or id."""
+
+
+class SettleWorktreeRequest(TypedDict):
+    """The device reports what it made of a decision. Unknown members are ignored."""
+    number: int
+    """The decision's number."""
+    outcome: WorktreeOutcome
 
 
 class _SkillRequired(TypedDict):
@@ -2010,6 +2105,38 @@ class _WorkspaceArtifactRequired(TypedDict):
 class WorkspaceArtifact(_WorkspaceArtifactRequired, total=False):
     produced_by: RunId | None
     """The run that produced it, once that run has referenced it in its result."""
+
+
+class _WorktreeDecisionRequired(TypedDict):
+    action: WorktreeAction
+    decided_at: Timestamp
+    decided_by: str
+    """The actor who decided, as in the audit log."""
+    state: WorktreeDecisionState
+
+
+class WorktreeDecision(_WorktreeDecisionRequired, total=False):
+    outcome: WorktreeOutcome | None
+    settled_at: Timestamp | None
+    """When the device answered."""
+
+
+class _WorktreeOutcomeRequired(TypedDict):
+    result: WorktreeResult
+
+
+class WorktreeOutcome(_WorktreeOutcomeRequired, total=False):
+    """What the device did. Unknown members are ignored."""
+    branch: str | None
+    """The run's branch."""
+    commit: str | None
+    """The commit that was made."""
+    files: list[str]
+    """The files that were applied, or that conflict."""
+    folder: str | None
+    """The folder that the worktree was made from."""
+    message: str | None
+    """What went wrong, as the device says it."""
 
 
 class PublishedDelegation(DelegationProjection):

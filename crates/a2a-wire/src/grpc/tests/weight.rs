@@ -11,7 +11,7 @@ use prost_types::{ListValue, Struct, Value, value::Kind};
 
 use super::super::{
     v1, v03,
-    weight::{FieldWeight, Malformed, MessageType, STRUCT_TYPE, VALUE_TYPE, decoded_weight, request_type},
+    weight::{FieldWeight, MalformedMessage, MessageType, STRUCT_TYPE, VALUE_TYPE, decoded_weight, request_type},
 };
 use crate as model;
 
@@ -145,13 +145,13 @@ fn what_isnt_a_message_is_not_decoded() {
         &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
     ];
     for bytes in malformed {
-        assert_eq!(decoded_weight(SEND, bytes), Err(Malformed), "{bytes:?}");
+        assert_eq!(decoded_weight(SEND, bytes), Err(MalformedMessage), "{bytes:?}");
     }
     let deep = (0..60).fold(list(Vec::new()), |inner, _| list(vec![inner]));
     let part = v1::Part { content: Some(v1::part::Content::Data(deep)), ..v1::Part::default() };
     let message = v1::Message { parts: vec![part], ..v1::Message::default() };
     let bytes = v1::SendMessageRequest { message: Some(message), ..Default::default() }.encode_to_vec();
-    assert_eq!(decoded_weight(SEND, &bytes), Err(Malformed));
+    assert_eq!(decoded_weight(SEND, &bytes), Err(MalformedMessage));
 }
 
 /// The messages of a `.proto` file: each field's number, its type, and whether it is repeated.

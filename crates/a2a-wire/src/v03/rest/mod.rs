@@ -9,7 +9,7 @@ mod request;
 mod task;
 
 pub use part::{RestFileV03, RestPartV03};
-pub use push::{RestCreatePushConfigV03, RestPushConfigInputV03, RestPushConfigListV03, RestTaskPushConfigV03};
+pub use push::{RestCreatePushConfigBodyV03, RestNewPushConfigV03, RestPushConfigListV03, RestTaskPushConfigV03};
 pub use request::{RestSendConfigurationV03, RestSendMessageV03};
 pub use task::{
     RestArtifactUpdateV03, RestArtifactV03, RestMessageV03, RestSendMessageResponseV03, RestStatusUpdateV03,

@@ -18,13 +18,13 @@ pub struct RestTaskPushConfigV03 {
 /// The body that creates a config. Clients send the complete request, or only its `config`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct RestCreatePushConfigV03 {
+pub struct RestCreatePushConfigBodyV03 {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
     #[serde(default, alias = "config_id", skip_serializing_if = "Option::is_none")]
     pub config_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config: Option<RestPushConfigInputV03>,
+    pub config: Option<RestNewPushConfigV03>,
     #[serde(default, alias = "push_notification_config", skip_serializing_if = "Option::is_none")]
     pub push_notification_config: Option<PushConfigV03>,
 }
@@ -32,7 +32,7 @@ pub struct RestCreatePushConfigV03 {
 /// A config whose name is only the sender's guess and is ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct RestPushConfigInputV03 {
+pub struct RestNewPushConfigV03 {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     #[serde(alias = "push_notification_config")]
@@ -71,9 +71,9 @@ impl From<new::PushConfig> for RestTaskPushConfigV03 {
     }
 }
 
-// === impl RestCreatePushConfigV03 ===
+// === impl RestCreatePushConfigBodyV03 ===
 
-impl RestCreatePushConfigV03 {
+impl RestCreatePushConfigBodyV03 {
     /// The config for the task in the path.
     pub fn of_task(self, task_id: &str) -> Result<new::PushConfig, InvalidField> {
         let given = self.config.map(|config| config.push_notification_config).or(self.push_notification_config);
@@ -84,13 +84,13 @@ impl RestCreatePushConfigV03 {
     }
 }
 
-impl From<new::PushConfig> for RestCreatePushConfigV03 {
+impl From<new::PushConfig> for RestCreatePushConfigBodyV03 {
     fn from(new: new::PushConfig) -> Self {
         let RestTaskPushConfigV03 { name, push_notification_config } = RestTaskPushConfigV03::from(new.clone());
         Self {
             parent: Some(name::task(new.task_id.as_deref().unwrap_or_default())),
             config_id: new.id,
-            config: Some(RestPushConfigInputV03 { name: Some(name), push_notification_config }),
+            config: Some(RestNewPushConfigV03 { name: Some(name), push_notification_config }),
             push_notification_config: None,
         }
     }

@@ -103,12 +103,12 @@ fn push_configs_have_their_ids_in_their_names() {
     assert_eq!((config.task_id.as_deref(), config.id.as_deref()), (Some("t1"), Some("p1")));
     assert_eq!(serde_json::to_string(&RestTaskPushConfigV03::from(config.clone())).unwrap(), CONFIG);
     let create = format!(r#"{{"parent":"tasks/t1","configId":"p1","config":{CONFIG}}}"#);
-    assert_eq!(serde_json::to_string(&RestCreatePushConfigV03::from(config.clone())).unwrap(), create);
+    assert_eq!(serde_json::to_string(&RestCreatePushConfigBodyV03::from(config.clone())).unwrap(), create);
     for body in [create.as_str(), CONFIG] {
-        let read = serde_json::from_str::<RestCreatePushConfigV03>(body).unwrap().of_task("t1");
+        let read = serde_json::from_str::<RestCreatePushConfigBodyV03>(body).unwrap().of_task("t1");
         assert_eq!(read.as_ref(), Ok(&config), "{body}");
     }
-    assert!(serde_json::from_str::<RestCreatePushConfigV03>("{}").unwrap().of_task("t1").is_err());
+    assert!(serde_json::from_str::<RestCreatePushConfigBodyV03>("{}").unwrap().of_task("t1").is_err());
     let list = format!(r#"{{"configs":[{CONFIG}]}}"#);
     let read: new::PushConfigList = serde_json::from_str::<RestPushConfigListV03>(&list).unwrap().try_into().unwrap();
     assert_eq!(read.configs, [config]);

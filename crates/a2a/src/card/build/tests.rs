@@ -39,7 +39,7 @@ fn place(origin: &str, client_certificates: ClientCertificates) -> CardHubInfo {
 }
 
 fn facts<'a>(account: &'a Account, switches: &'a A2aOptions, place: &'a CardHubInfo) -> CardFacts<'a> {
-    CardFacts { account, switches, declared: &[], place, standing: DefaultStanding::Named }
+    CardFacts { account, switches, declared: &[], place, standing: DefaultAgent::Named }
 }
 
 fn written(facts: &CardFacts<'_>) -> Value {
@@ -128,7 +128,7 @@ fn the_owner_disables_features_and_adds_others() {
     let again = runtime::DeclaredExtension { uri: required.uri, params: None };
     let declared = [awcp, again];
     let facts =
-        CardFacts { declared: &declared, standing: DefaultStanding::Default, ..facts(&account, &switches, &place) };
+        CardFacts { declared: &declared, standing: DefaultAgent::Default, ..facts(&account, &switches, &place) };
     let card = written(&facts);
     assert_eq!(card["description"], "Builds things.");
     assert_eq!(
@@ -215,7 +215,7 @@ fn the_card_lists_the_bindings_the_owner_chose() {
     let bindings = |names: &[&str]| {
         let bindings = names.iter().map(|name| (*name).to_owned()).collect();
         let switches = A2aOptions { bindings, ..A2aOptions::default() };
-        let facts = CardFacts { standing: DefaultStanding::Default, ..facts(&account, &switches, &place) };
+        let facts = CardFacts { standing: DefaultAgent::Default, ..facts(&account, &switches, &place) };
         let card = written(&facts);
         let interfaces = card["supportedInterfaces"].as_array().unwrap().iter();
         let shown = |it: &Value| {

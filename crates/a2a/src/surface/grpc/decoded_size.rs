@@ -1,7 +1,7 @@
 //! Limits what the message of a request takes once it is decoded, before it is: two bytes can be a part or a value, which takes a
 //! hundred times as much in memory. For callers without a credential it counts like the bytes of a body.
 
-use attache_a2a_wire::grpc::{Malformed, decoded_weight};
+use attache_a2a_wire::grpc::{MalformedMessage, decoded_weight};
 use attache_hub::surface::{body, take_memory};
 use attache_protocol::Code;
 use axum::{
@@ -51,7 +51,7 @@ fn decoded_size(path: &str, mut body: &[u8]) -> Result<usize> {
         let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
         // What is compressed, cut off or too long isn't decoded, either.
         let Some((message, rest)) = rest.split_at_checked(length).filter(|_| is_compressed == 0) else { break };
-        let weight = decoded_weight(path, message).map_err(|Malformed| status::malformed())?;
+        let weight = decoded_weight(path, message).map_err(|MalformedMessage| status::malformed())?;
         decoded = decoded.saturating_add(weight).saturating_add(COPIES * message.len());
         body = rest;
     }

@@ -9,16 +9,16 @@ use super::{
 use crate::host::{
     ApprovalAnswer, ApprovalQuestion,
     question::{ApprovalRisk, diff},
-    recent::{CONTENTS, NOTES, Recent},
+    recent::{CONTENTS, NOTES, RecentEntries},
     turn::{ToolCall, ToolStatus},
 };
 
 /// State of the calls that haven't finished.
 #[derive(Debug)]
 pub(super) struct OpenToolCalls {
-    open: Recent<AcpToolCall>,
+    open: RecentEntries<AcpToolCall>,
     /// Calls that people denied. Whatever status the agent reports at the end, they count as failed.
-    denied: Recent<()>,
+    denied: RecentEntries<()>,
 }
 
 /// The hub's limit for the name of a tool.
@@ -28,7 +28,7 @@ const MAX_NAME: usize = 200;
 
 impl Default for OpenToolCalls {
     fn default() -> Self {
-        Self { open: Recent::within(CONTENTS), denied: Recent::within(NOTES) }
+        Self { open: RecentEntries::within(CONTENTS), denied: RecentEntries::within(NOTES) }
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use attache_os::confined::ConfinedFolder;
-use attache_protocol::{Json, Timestamp};
+use attache_protocol::{InputId, Json, Timestamp};
 use tokio::time::Instant;
 
 use super::{
@@ -22,13 +22,13 @@ use super::{
     turn_result::{ClaudeTurnResult, SIGN_IN},
 };
 use crate::{
-    DriverRun,
+    DriverRun, UnsolicitedInput,
     attachment::Attachment,
     host::{
         ApprovalAnswer, HostExchange, HostInput, HostLines, HostTurn, HostUsage, HostWriter, KeyedAnswer, TOOLS_SERVER,
         TurnVerdict,
         lines::HostLine as Heard,
-        recent::{NOTES, Recent},
+        recent::{NOTES, RecentEntries},
         turn::{ToolCall, ToolStatus},
     },
 };
@@ -39,24 +39,28 @@ pub(super) struct ClaudeConversation<'a> {
     speaker: HostWriter,
     exchange: HostExchange<ClaudeQuestion>,
     /// Ids of the tool uses that people were asked about.
-    asked: Recent<()>,
+    asked: RecentEntries<()>,
     tally: TokenTally,
+    /// Usage of the turns that have ended, as the program reported it.
+    ended_turns: HostUsage,
+    /// The tally when the last of them ended.
+    tallied: (u64, u64),
     /// Whether the next complete text or thought was already streamed in pieces.
     has_streamed_text: bool,
     has_streamed_thought: bool,
     /// Names of the tools in use, by id.
-    in_use: Recent<String>,
+    in_use: RecentEntries<String>,
     completed: u64,
     /// How many tool uses had completed when one failed.
-    failed_after: Recent<u64>,
+    failed_after: RecentEntries<u64>,
     /// When the account's usage limit resets.
     resets_at: Option<Timestamp>,
     unreadable: Option<String>,
     session: String,
     is_session_lost: bool,
     plan: ClaudePlan,
-    /// Messages of the caller that the model hasn't got yet.
-    unheard: Vec<String>,
+    /// Messages of the caller that the model hasn't got yet: our id for the program, and the hub's.
+    unheard: Vec<(String, Option<InputId>)>,
     /// How a turn ended after which such a message begins the next one, and until when it is waited for.
     next_turn: Option<(TurnVerdict, Instant)>,
 }
@@ -92,14 +96,16 @@ impl<'a> ClaudeConversation<'a> {
             turn,
             job,
             speaker,
-            exchange: HostExchange::new(lines).with_caller(job.asker.clone()),
-            asked: Recent::within(NOTES),
+            exchange: HostExchange::new(lines).with_caller(job.question_handle.clone()),
+            asked: RecentEntries::within(NOTES),
             tally: TokenTally::default(),
+            ended_turns: HostUsage::default(),
+            tallied: (0, 0),
             has_streamed_text: false,
             has_streamed_thought: false,
-            in_use: Recent::within(NOTES),
+            in_use: RecentEntries::within(NOTES),
             completed: 0,
-            failed_after: Recent::within(NOTES),
+            failed_after: RecentEntries::within(NOTES),
             resets_at: None,
             unreadable: None,
             session: String::new(),
@@ -129,8 +135,8 @@ impl<'a> ClaudeConversation<'a> {
                         self.answer(&answered).await;
                         None
                     }
-                    HostInput::Unsolicited(parts) => {
-                        self.pass_on(&parts).await;
+                    HostInput::Unsolicited(input) => {
+                        self.pass_on(&input).await;
                         None
                     }
                     HostInput::Line(Some(line)) => self.on_message(line).await,
@@ -189,7 +195,7 @@ impl<'a> ClaudeConversation<'a> {
         };
         if let Ok(Some(ending)) = tokio::time::timeout(INTERRUPT_TIMEOUT, last_words).await {
             self.session.clone_from(&ending.session_id);
-            let _over_or_not = self.turn.set_usage(ending.usage());
+            self.count_turn(&ending);
         }
     }
 
@@ -216,7 +222,10 @@ impl<'a> ClaudeConversation<'a> {
             Ok(ClaudeMessage::Assistant(assistant)) => return self.on_assistant(assistant),
             Ok(ClaudeMessage::Results(results)) => results.into_iter().for_each(|result| self.tool_ended(result)),
             Ok(ClaudeMessage::Received { uuid }) => {
-                self.unheard.retain(|unheard| *unheard != uuid);
+                if let Some(at) = self.unheard.iter().position(|(unheard, _)| *unheard == uuid) {
+                    let (_, input) = self.unheard.remove(at);
+                    self.job.question_handle.took(input);
+                }
                 self.next_turn = None;
             }
             Ok(ClaudeMessage::Ask { id, ask }) => self.ask(id, ask).await,
@@ -227,6 +236,10 @@ impl<'a> ClaudeConversation<'a> {
             }
             Ok(ClaudeMessage::Ended(ending)) => match self.ended(&ending) {
                 verdict @ TurnVerdict::Done { .. } if !self.unheard.is_empty() => {
+                    // Another turn would begin.
+                    if let Some(end) = self.over_budget() {
+                        return Some(end);
+                    }
                     self.turn.next_message();
                     self.next_turn = Some((verdict, Instant::now() + NEXT_TURN_TIMEOUT));
                 }
@@ -317,12 +330,27 @@ impl<'a> ClaudeConversation<'a> {
     }
 
     fn counted(&mut self) -> Option<ClaudeConversationEnd> {
-        let (input, output) = self.tally.total();
-        let usage = HostUsage::of_tokens(input, output);
-        if !self.turn.set_usage(usage) {
-            return None;
+        let ((input, output), (input_before, output_before)) = (self.tally.total(), self.tallied);
+        let turn = HostUsage::of_tokens(input.saturating_sub(input_before), output.saturating_sub(output_before));
+        match self.turn.set_usage(self.ended_turns.plus(turn)) {
+            true => self.over_budget(),
+            false => None,
         }
-        let message = self.turn.budget().exceeded_by(&usage).unwrap_or_default();
+    }
+
+    /// A turn has ended. Later ones add to it.
+    fn count_turn(&mut self, ending: &ClaudeTurnResult) {
+        let used = ending.usage();
+        if used.turn.is_known() {
+            (self.ended_turns, self.tallied) = (self.ended_turns.plus(used.turn), self.tally.total());
+        }
+        let _over_or_not = self.turn.set_usage(self.ended_turns);
+        let _over_or_not = self.turn.set_usage(used.total);
+    }
+
+    /// The end of the conversation, if the run's budget is used up.
+    fn over_budget(&self) -> Option<ClaudeConversationEnd> {
+        let message = self.turn.exceeded()?;
         Some(ClaudeConversationEnd::ByUs(TurnVerdict::OverBudget { message }))
     }
 
@@ -387,20 +415,20 @@ impl<'a> ClaudeConversation<'a> {
     }
 
     /// The model gets it with the next result of a tool or, if there is none, as its next turn.
-    async fn pass_on(&mut self, parts: &Json) {
-        let Some(text) = self.turn.said_by_caller(parts) else { return };
+    async fn pass_on(&mut self, input: &UnsolicitedInput) {
+        let Some(text) = self.turn.said_by_caller(&input.parts) else { return };
         if self.unheard.len() >= MAX_UNHEARD {
             return self.turn.log("warning", "the agent hasn't got earlier messages yet; this one was not delivered");
         }
         let uuid = self.job.env.uuid().to_string();
         self.speaker.write(&ClaudeInputLine::more(&request::escape_slash(text), &uuid)).await;
-        self.unheard.push(uuid);
+        self.unheard.push((uuid, input.id));
     }
 
     fn ended(&mut self, ending: &ClaudeTurnResult) -> TurnVerdict {
         self.session.clone_from(&ending.session_id);
         self.is_session_lost = ending.is_session_lost();
-        let _over_or_not = self.turn.set_usage(ending.usage());
+        self.count_turn(ending);
         for denial in &ending.permission_denials {
             // A denial by the program's own rules counts like one by people, unless it made progress afterwards.
             let got_on = self.failed_after.get(&denial.tool_use_id).is_some_and(|before| self.completed > *before);

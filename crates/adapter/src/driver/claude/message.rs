@@ -7,7 +7,7 @@ use attache_protocol::{Json, Timestamp};
 use serde::Deserialize;
 
 use super::turn_result::ClaudeTurnResult;
-use crate::host::recent::{NOTES, Recent};
+use crate::host::recent::{NOTES, RecentEntries};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ClaudeMessage {
@@ -425,18 +425,18 @@ impl From<ClaudeContent> for ClaudeBlock {
 /// Tokens used by the answers of a run, each answer counted once however often it is reported.
 #[derive(Debug)]
 pub(super) struct TokenTally {
-    answers: Recent<ClaudeTokens>,
+    answers: RecentEntries<ClaudeTokens>,
     /// Input and output tokens of answers that are no longer remembered one by one.
     settled: (u64, u64),
     /// The answer currently being streamed, per (sub-)agent: by the id of the tool use that started it.
-    current: Recent<String>,
+    current: RecentEntries<String>,
 }
 
 // === impl TokenTally ===
 
 impl Default for TokenTally {
     fn default() -> Self {
-        Self { answers: Recent::within(NOTES), settled: (0, 0), current: Recent::within(NOTES) }
+        Self { answers: RecentEntries::within(NOTES), settled: (0, 0), current: RecentEntries::within(NOTES) }
     }
 }
 

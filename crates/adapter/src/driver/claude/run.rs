@@ -35,7 +35,7 @@ const EXIT_STATUS_TIMEOUT: Duration = Duration::from_millis(800);
 /// Larger settings files aren't read.
 const MAX_SETTINGS: u64 = 1 << 20;
 
-/// How long it gets to exit when nothing waits for it any more.
+/// How long the program gets to exit once its result is no longer needed.
 const ABORT_TIMEOUT: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(setup: &HostSetup, job: &DriverRun) -> Result<TaskReply, TaskReply> {

@@ -27,12 +27,14 @@ pub(super) struct ClaudeTurnResult {
     pub(super) api_error_status: Option<u16>,
     pub(super) permission_denials: Vec<ClaudeToolDenial>,
     pub(super) session_id: String,
+    /// The total of the conversation, including earlier runs.
     total_cost_usd: Option<f64>,
+    /// Of this turn.
     usage: Option<ClaudeTokens>,
     /// Totals of the conversation, including earlier runs.
     #[serde(rename = "modelUsage")]
     models: BTreeMap<String, ClaudeModelUsage>,
-    /// Totals of this run only.
+    /// Of this turn, in versions that say it.
     #[serde(rename = "model_usage_since_last_result")]
     models_now: Option<BTreeMap<String, ClaudeModelUsage>>,
 }
@@ -55,6 +57,15 @@ struct ClaudeModelUsage {
     cache_creation_input_tokens: u64,
     #[serde(rename = "costUSD")]
     cost_usd: f64,
+}
+
+/// What a turn used.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct ClaudeUsage {
+    /// What this turn adds.
+    pub(super) turn: HostUsage,
+    /// What the run has used at least, where the program reports only totals.
+    pub(super) total: HostUsage,
 }
 
 /// What to do when the model API rejects this device's credentials.
@@ -99,27 +110,29 @@ impl ClaudeTurnResult {
         }
     }
 
-    /// Usage of this run. The per-model counts include requests made besides the task.
-    pub(super) fn usage(&self) -> HostUsage {
-        let models = self.models_now.as_ref().unwrap_or(&self.models);
-        if models.is_empty() {
-            let usage = self
-                .usage
-                .map_or_else(HostUsage::default, |tokens| HostUsage::of_tokens(tokens.input(), tokens.output()));
-            // When interrupted at the very start, it reports zero usage.
-            return match self.total_cost_usd {
-                Some(usd) if usd > 0.0 => usage.with_cost(usd),
-                _ => usage,
-            };
+    /// The usage that this turn adds to the run's, and a total that the run has at least. The per-model counts include requests
+    /// made besides the task.
+    pub(super) fn usage(&self) -> ClaudeUsage {
+        let by_tokens =
+            || self.usage.map_or_else(HostUsage::default, |used| HostUsage::of_tokens(used.input(), used.output()));
+        match &self.models_now {
+            Some(models) if !models.is_empty() => {
+                let (tokens, cost) = summed(models);
+                ClaudeUsage { turn: tokens.with_cost(cost), total: HostUsage::default() }
+            }
+            Some(_) => ClaudeUsage { turn: by_tokens(), total: HostUsage::default() },
+            None if !self.models.is_empty() => {
+                let (tokens, _) = summed(&self.models);
+                let total = self.total_cost_usd.map_or(tokens, |usd| tokens.with_cost(usd));
+                ClaudeUsage { turn: HostUsage::default(), total }
+            }
+            None => {
+                // When interrupted at the very start, it reports zero usage.
+                let usd = self.total_cost_usd.filter(|usd| *usd > 0.0);
+                let total = usd.map_or_else(HostUsage::default, |usd| HostUsage::default().with_cost(usd));
+                ClaudeUsage { turn: by_tokens(), total }
+            }
         }
-        let (input, output, cost) = models.values().fold((0_u64, 0_u64, 0.0), |(input, output, cost), model| {
-            let parts = [model.input_tokens, model.cache_read_input_tokens, model.cache_creation_input_tokens];
-            let input = parts.into_iter().fold(input, u64::saturating_add);
-            (input, output.saturating_add(model.output_tokens), cost + model.cost_usd)
-        });
-        let cost = if self.models_now.is_some() { Some(cost) } else { self.total_cost_usd };
-        let usage = HostUsage::of_tokens(input, output);
-        cost.map_or(usage, |usd| usage.with_cost(usd))
     }
 
     /// Whether the session it was told to resume no longer exists.
@@ -149,12 +162,24 @@ impl ClaudeTurnResult {
     }
 }
 
+/// The tokens and the cost of all models.
+fn summed(models: &BTreeMap<String, ClaudeModelUsage>) -> (HostUsage, f64) {
+    let (input, output, cost) = models.values().fold((0_u64, 0_u64, 0.0), |(input, output, cost), model| {
+        let parts = [model.input_tokens, model.cache_read_input_tokens, model.cache_creation_input_tokens];
+        let input = parts.into_iter().fold(input, u64::saturating_add);
+        (input, output.saturating_add(model.output_tokens), cost + model.cost_usd)
+    });
+    (HostUsage::of_tokens(input, output), cost)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     // Recorded from Claude Code 2.1.325, without the members we don't read.
     const DONE: &str = r#"{"stop_reason":"end_turn","session_id":"47aae263","total_cost_usd":0.000368,"usage":{"input_tokens":22,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":14},"modelUsage":{"claude-opus-5-5":{"inputTokens":22,"outputTokens":14,"cacheReadInputTokens":3,"cacheCreationInputTokens":4,"webSearchRequests":0,"costUSD":0.000368,"contextWindow":1000000}},"permission_denials":[],"terminal_reason":"completed","safety_stops":0,"is_error":false,"num_turns":2,"subtype":"success","api_error_status":null,"result":"STUB-OK","type":"result"}"#;
+    // Recorded from Claude Code 2.1.328: the second turn of one process, with a turn of the same size before.
+    const SECOND: &str = r#"{"subtype":"success","is_error":false,"result":"STUB-OK","total_cost_usd":0.000368,"usage":{"input_tokens":11,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":7},"modelUsage":{"claude-opus-5-5":{"inputTokens":22,"outputTokens":14,"cacheReadInputTokens":0,"cacheCreationInputTokens":0,"webSearchRequests":0,"costUSD":0.000368}},"model_usage_since_last_result":{"claude-opus-5-5":{"inputTokens":11,"outputTokens":7,"cacheReadInputTokens":0,"cacheCreationInputTokens":0,"webSearchRequests":0,"costUSD":0.000184}},"num_turns":1,"type":"result"}"#;
     const DENIED: &str = r#"{"stop_reason":"end_turn","permission_denials":[{"tool_name":"Write","tool_use_id":"toolu_stub53","tool_input":{"file_path":"/srv/b.txt","content":"hello\n"}}],"terminal_reason":"completed","is_error":false,"subtype":"success","result":"STUB-OK after tool","type":"result"}"#;
     const BUDGET: &str = r#"{"stop_reason":"tool_use","total_cost_usd":0.2,"terminal_reason":"budget_exhausted","is_error":true,"subtype":"error_max_budget_usd","errors":["Reached maximum budget ($0.2)"],"type":"result"}"#;
     const REFUSED: &str = r#"{"stop_reason":"refusal","terminal_reason":"api_error","safety_stops":2,"is_error":true,"subtype":"success","api_error_status":null,"result":"API Error: the safeguards flagged this message.","type":"result"}"#;
@@ -203,13 +228,18 @@ mod tests {
 
     #[test]
     fn usage_denials_and_lost_conversations_are_read() {
-        assert_eq!(ending(DONE).usage(), HostUsage::of_tokens(29, 14).with_cost(0.000_368));
+        let turn = |turn: HostUsage| ClaudeUsage { turn, total: HostUsage::default() };
+        let total = |total: HostUsage| ClaudeUsage { turn: HostUsage::default(), total };
+        assert_eq!(ending(DONE).usage(), total(HostUsage::of_tokens(29, 14).with_cost(0.000_368)));
+        assert_eq!(ending(SECOND).usage(), turn(HostUsage::of_tokens(11, 7).with_cost(0.000_184)));
         let resumed = r#"{"total_cost_usd":0.3,"modelUsage":{"m":{"inputTokens":77,"outputTokens":16000,"costUSD":0.3}},"model_usage_since_last_result":{"m":{"inputTokens":55,"outputTokens":5000,"costUSD":0.1}}}"#;
-        assert_eq!(ending(resumed).usage(), HostUsage::of_tokens(55, 5000).with_cost(0.1));
+        assert_eq!(ending(resumed).usage(), turn(HostUsage::of_tokens(55, 5000).with_cost(0.1)));
         let cut = r#"{"total_cost_usd":0,"modelUsage":{},"model_usage_since_last_result":{}}"#;
-        assert_eq!(ending(cut).usage(), HostUsage::default());
+        assert_eq!(ending(cut).usage(), ClaudeUsage::default());
+        let nothing = r#"{"total_cost_usd":0.3,"modelUsage":{"m":{"inputTokens":77,"costUSD":0.3}},"model_usage_since_last_result":{}}"#;
+        assert_eq!(ending(nothing).usage(), ClaudeUsage::default(), "an earlier run's total isn't this one's");
         let plain = r#"{"usage":{"input_tokens":5,"output_tokens":6}}"#;
-        assert_eq!(ending(plain).usage(), HostUsage::of_tokens(5, 6));
+        assert_eq!(ending(plain).usage(), turn(HostUsage::of_tokens(5, 6)));
         let denied = ending(DENIED).permission_denials;
         let names: Vec<_> = denied.iter().map(|denial| (&*denial.tool_name, &*denial.tool_use_id)).collect();
         assert_eq!(names, [("Write", "toolu_stub53")]);

@@ -20,17 +20,17 @@ use crate::{
     host::{
         ApprovalAnswer, ApprovalQuestion,
         question::{ApprovalRisk, diff},
-        recent::{CONTENTS, NOTES, Recent},
+        recent::{CONTENTS, NOTES, RecentEntries},
     },
 };
 
 /// What was reported about steps before Codex asks about them.
 #[derive(Debug)]
 pub(super) struct CodexSteps {
-    changes: Recent<Vec<CodexFileChange>>,
+    changes: RecentEntries<Vec<CodexFileChange>>,
     /// Whether a command asks to run outside the sandbox, according to the model. Codex's own question doesn't say.
-    calls: Recent<CommandSandboxing>,
-    asked: Recent<()>,
+    calls: RecentEntries<CommandSandboxState>,
+    asked: RecentEntries<()>,
 }
 
 /// An approval request of Codex.
@@ -102,7 +102,7 @@ pub(super) fn user_input(method: &str, params: &Json) -> Option<(Vec<String>, Qu
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CommandSandboxing {
+enum CommandSandboxState {
     Sandboxed,
     Outside,
     Unknown,
@@ -195,7 +195,11 @@ struct PatchPreviewFile<'a> {
 
 impl Default for CodexSteps {
     fn default() -> Self {
-        Self { changes: Recent::within(CONTENTS), calls: Recent::within(NOTES), asked: Recent::within(NOTES) }
+        Self {
+            changes: RecentEntries::within(CONTENTS),
+            calls: RecentEntries::within(NOTES),
+            asked: RecentEntries::within(NOTES),
+        }
     }
 }
 
@@ -214,12 +218,12 @@ impl CodexSteps {
         }
         let CodexRawItem::FunctionCall { call_id, arguments } = item else { return };
         let reach = match serde_json::from_str(&arguments) {
-            Ok(ExecCallArguments { sandbox_permissions: None }) => CommandSandboxing::Sandboxed,
+            Ok(ExecCallArguments { sandbox_permissions: None }) => CommandSandboxState::Sandboxed,
             Ok(ExecCallArguments { sandbox_permissions: Some(word) }) if word == "use_default" => {
-                CommandSandboxing::Sandboxed
+                CommandSandboxState::Sandboxed
             }
-            Ok(_) => CommandSandboxing::Outside,
-            Err(_) => CommandSandboxing::Unknown,
+            Ok(_) => CommandSandboxState::Outside,
+            Err(_) => CommandSandboxState::Unknown,
         };
         self.calls.insert(&call_id, reach, 0);
     }
@@ -252,9 +256,9 @@ impl CodexSteps {
             command: command.command.as_deref(),
             cwd: command.cwd.as_deref(),
             sandbox: match reach {
-                CommandSandboxing::Sandboxed => Some("on"),
-                CommandSandboxing::Outside => Some("off"),
-                CommandSandboxing::Unknown => None,
+                CommandSandboxState::Sandboxed => Some("on"),
+                CommandSandboxState::Outside => Some("off"),
+                CommandSandboxState::Unknown => None,
             },
             network: command.network_approval_context.as_ref(),
             // Those that Codex can't tell apart only repeat the command.
@@ -262,10 +266,10 @@ impl CodexSteps {
         };
         let disclosed = command.command.is_some() || command.network_approval_context.is_some();
         let remark = match reach {
-            CommandSandboxing::Sandboxed => None,
-            CommandSandboxing::Outside => Some("it asks to run outside Codex's sandbox".to_owned()),
+            CommandSandboxState::Sandboxed => None,
+            CommandSandboxState::Outside => Some("it asks to run outside Codex's sandbox".to_owned()),
             // Unknown for models that call tools from code, and for Codex's sub-agents.
-            CommandSandboxing::Unknown => Some("Codex doesn't say whether this runs inside its sandbox".to_owned()),
+            CommandSandboxState::Unknown => Some("Codex doesn't say whether this runs inside its sandbox".to_owned()),
         };
         let reason: Vec<String> = remark.into_iter().chain(command.reason.clone()).collect();
         let confined = settings::is_confined(limits);
@@ -273,7 +277,7 @@ impl CodexSteps {
             Some("the run isn't allowed to start programs")
         } else if limits.contains(&SandboxLimit::NoNetwork) && command.network_approval_context.is_some() {
             Some("the run isn't allowed to use the network")
-        } else if confined && reach != CommandSandboxing::Sandboxed {
+        } else if confined && reach != CommandSandboxState::Sandboxed {
             Some("it might run outside the sandbox that enforces the run's limits")
         } else {
             None
@@ -286,22 +290,22 @@ impl CodexSteps {
             risk: ApprovalRisk::High,
             // What may leave Codex's sandbox can do more than it usually does.
             in_folder: tool == "shell"
-                && reach == CommandSandboxing::Sandboxed
+                && reach == CommandSandboxState::Sandboxed
                 && command.cwd.as_deref().is_some_and(|folder| Path::new(folder) == cwd),
             ..ApprovalQuestion::about(tool)
         };
         CodexApprovalRequest { question, form: CodexReplyForm::Decision, forbidden }
     }
 
-    fn sandboxing(&mut self, command: &CommandApprovalParams) -> CommandSandboxing {
+    fn sandboxing(&mut self, command: &CommandApprovalParams) -> CommandSandboxState {
         // What may have been forgotten counts as asked.
         let again = self.asked.contains(&command.item_id) || self.asked.has_forgotten();
         self.asked.insert(&command.item_id, (), 0);
         if again && command.approval_id.is_none() {
             // A second question about the same command means it failed in the sandbox and should be retried without it.
-            return CommandSandboxing::Outside;
+            return CommandSandboxState::Outside;
         }
-        self.calls.get(&command.item_id).copied().unwrap_or(CommandSandboxing::Unknown)
+        self.calls.get(&command.item_id).copied().unwrap_or(CommandSandboxState::Unknown)
     }
 
     fn patch(&self, patch: &PatchApprovalParams, cwd: &Path, limits: &[SandboxLimit]) -> CodexApprovalRequest {

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use attache_protocol::{Json, Timestamp};
+use attache_protocol::{InputId, Json, Timestamp};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
@@ -18,13 +18,14 @@ use super::{
     turn_result::{self, TurnActivity as Said},
 };
 use crate::{
+    UnsolicitedInput,
     attachment::Attachment,
     host::{
         ApprovalAnswer, HostExchange, HostLines, HostProcess, HostTurn, HostWriter, KeyedAnswer, TurnVerdict,
         limits::AgreedLimits,
         lines::HostLine,
         outage,
-        recent::{NOTES, Recent},
+        recent::{NOTES, RecentEntries},
         rpc::{self, HostRpc, HostRpcMessage, RpcConversation, answer_to, excerpt, started_within, step, understood},
         turn::ToolStatus,
     },
@@ -49,18 +50,24 @@ pub(super) struct CodexConversation<'a> {
     /// When the account's usage limit resets.
     resets_at: Option<Timestamp>,
     /// Usage per thread: Codex may start sub-agents with threads of their own.
-    threads: Recent<CodexTokens>,
+    threads: RecentEntries<CodexTokens>,
     /// Usage of threads that are no longer remembered.
     settled: CodexTokens,
     /// Usage of this thread before the run.
     before: CodexTokens,
     is_halting: bool,
     /// Messages of the caller that Codex hasn't accepted for its turn yet, by the number of the request.
-    steering: Vec<(u64, String)>,
+    steering: Vec<(u64, CallerMessage)>,
     /// Whether a turn was requested that Codex hasn't confirmed.
     is_starting: bool,
     /// Messages of the caller that came too late for the turn: they begin the next one.
-    late: Vec<String>,
+    late: Vec<CallerMessage>,
+}
+
+/// What the caller says while Codex works.
+struct CallerMessage {
+    text: String,
+    id: Option<InputId>,
 }
 
 /// Codex's request id and the form of its answer.
@@ -123,7 +130,7 @@ impl<'a> CodexConversation<'a> {
             said: Said::Nothing,
             trouble: None,
             resets_at: None,
-            threads: Recent::within(NOTES),
+            threads: RecentEntries::within(NOTES),
             settled: CodexTokens::default(),
             before: CodexTokens::default(),
             is_halting: false,
@@ -209,17 +216,24 @@ impl<'a> CodexConversation<'a> {
             Some(CodexInput::Image { url: format!("data:{};base64,{}", image.kind(), image.base64()?) })
         });
         let input = [CodexInput::Text { text: task }].into_iter().chain(images).collect();
-        let mut verdict = self.take_turn(thread, input).await?;
+        let mut verdict = self.take_turn(thread, input, Vec::new()).await?;
         while matches!(verdict, TurnVerdict::Done { .. }) && !self.late.is_empty() {
-            let text = std::mem::take(&mut self.late).join("\n\n");
+            let (texts, ids): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut self.late).into_iter().map(|late| (late.text, late.id)).unzip();
             self.turn.next_message();
-            verdict = self.take_turn(thread, vec![CodexInput::Text { text: &text }]).await?;
+            verdict = self.take_turn(thread, vec![CodexInput::Text { text: &texts.join("\n\n") }], ids).await?;
         }
         self.at_work = None;
         Ok(verdict)
     }
 
-    async fn take_turn(&mut self, thread: &str, input: Vec<CodexInput<'_>>) -> Result<TurnVerdict, TurnVerdict> {
+    /// `said` are the messages of the caller that the input consists of.
+    async fn take_turn(
+        &mut self,
+        thread: &str,
+        input: Vec<CodexInput<'_>>,
+        said: Vec<Option<InputId>>,
+    ) -> Result<TurnVerdict, TurnVerdict> {
         (self.ended, self.is_starting) = (None, true);
         let number = self.rpc.ask("turn/start", &CodexStartTurn { thread_id: thread, input }).await;
         match answer_to(self, number).await? {
@@ -227,8 +241,10 @@ impl<'a> CodexConversation<'a> {
             Err(error) => return Err(failure(&error)),
         }
         self.is_starting = false;
-        for text in std::mem::take(&mut self.late) {
-            self.steer(text).await;
+        let caller = self.turn.caller();
+        said.into_iter().for_each(|input| caller.took(input));
+        for late in std::mem::take(&mut self.late) {
+            self.steer(late).await;
         }
         while self.ended.is_none() || !self.steering.is_empty() {
             if let Some((number, result)) = step(self).await? {
@@ -247,17 +263,17 @@ impl<'a> CodexConversation<'a> {
     }
 
     /// Adds a message of the caller to the turn.
-    async fn steer(&mut self, text: String) {
+    async fn steer(&mut self, message: CallerMessage) {
         match (self.thread.clone(), self.at_work.clone()) {
             (Some(thread), Some(turn))
                 if self.ended.is_none() && !self.is_starting && self.steering.len() < MAX_STEERING =>
             {
-                let input = vec![CodexInput::Text { text: &text }];
+                let input = vec![CodexInput::Text { text: &message.text }];
                 let steer = CodexSteerTurn { thread_id: &thread, expected_turn_id: &turn, input };
                 let number = self.rpc.ask("turn/steer", &steer).await;
-                self.steering.push((number, text));
+                self.steering.push((number, message));
             }
-            _ if self.late.len() < MAX_STEERING => self.late.push(text),
+            _ if self.late.len() < MAX_STEERING => self.late.push(message),
             _ => self.log("warning", "Codex hasn't got earlier messages yet; this one was not delivered"),
         }
     }
@@ -265,9 +281,10 @@ impl<'a> CodexConversation<'a> {
     /// A message that isn't accepted came after the end of the turn.
     fn steered(&mut self, number: u64, is_accepted: bool) {
         if let Some(at) = self.steering.iter().position(|(asked, _)| *asked == number) {
-            let (_, text) = self.steering.remove(at);
-            if !is_accepted {
-                self.late.push(text);
+            let (_, message) = self.steering.remove(at);
+            match is_accepted {
+                true => self.turn.caller().took(message.id),
+                false => self.late.push(message),
             }
         }
     }
@@ -450,9 +467,9 @@ impl RpcConversation for CodexConversation<'_> {
         self.exchange.push(self.turn.ask((id, manner), &question));
     }
 
-    async fn on_unsolicited(&mut self, parts: Json) {
-        if let Some(text) = self.turn.said_by_caller(&parts) {
-            self.steer(text).await;
+    async fn on_unsolicited(&mut self, input: UnsolicitedInput) {
+        if let Some(text) = self.turn.said_by_caller(&input.parts) {
+            self.steer(CallerMessage { text, id: input.id }).await;
         }
     }
 

@@ -193,7 +193,9 @@ impl ConformanceTask {
 
     async fn ask(&self) -> Option<ConformanceAnswer> {
         let given =
-            tokio::time::timeout(self.pace.answer_timeout, self.job.asker.message(INPUT_PROMPT, None)).await.ok()??;
+            tokio::time::timeout(self.pace.answer_timeout, self.job.question_handle.message(INPUT_PROMPT, None))
+                .await
+                .ok()??;
         let parts: Vec<Part> = given.parts.parse().unwrap_or_default();
         let text = first_text(&parts).unwrap_or_default().trim().to_owned();
         let message = given.message.and_then(|message| message.parse::<Message>().ok());
@@ -212,7 +214,7 @@ impl ConformanceTask {
             risk: Some("low".to_owned()),
             ..AdapterPermissionRequest::new("tck", "conformance", Json::empty_object())
         };
-        match tokio::time::timeout(self.pace.answer_timeout, self.job.asker.permission(&asked)).await {
+        match tokio::time::timeout(self.pace.answer_timeout, self.job.question_handle.permission(&asked)).await {
             Ok(Some(given)) if given.approved => completed_with(GREETING),
             Ok(_) => TaskReply::failed("permission_denied", "the permission was denied"),
             Err(_) => self.nobody_answered(),

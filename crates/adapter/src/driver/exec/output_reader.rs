@@ -13,7 +13,7 @@ use crate::{
         lines::HostLine,
         outage::{self, failure_cause},
         process::HostExit,
-        recent::{NOTES, Recent},
+        recent::{NOTES, RecentEntries},
         rpc::excerpt,
         turn::{ToolCall, ToolStatus, TurnSummary},
     },
@@ -29,7 +29,7 @@ pub(super) struct ExecOutputReader {
     /// Usage so far, if each line reports a single step.
     used: HostUsage,
     /// Names of the tools in use, by id.
-    tools: Recent<String>,
+    tools: RecentEntries<String>,
     serial: u64,
     /// An incomplete document.
     document: String,
@@ -56,7 +56,7 @@ const MAX_STDERR_EXCERPT: usize = 2 * 1024;
 
 impl ExecOutputReader {
     pub(super) fn new(turn: HostTurn, shape: ExecOutputRules) -> Self {
-        let (told, used, tools) = (ExecFindings::default(), HostUsage::default(), Recent::within(NOTES));
+        let (told, used, tools) = (ExecFindings::default(), HostUsage::default(), RecentEntries::within(NOTES));
         Self { turn, shape, findings: told, used, tools, serial: 0, document: String::new() }
     }
 

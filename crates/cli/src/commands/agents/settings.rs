@@ -54,7 +54,7 @@ pub(super) struct AgentSettingsArgs {
     #[arg(long, value_name = "URL")]
     approval_webhook: Option<String>,
     /// Whether a plan is approved first (`plan_first`), or which steps need no approval: none (`ask`), changes to ordinary
-    /// files in its folder (`accept_edits`), or everything inside the walls of its device (`accept_walled`)
+    /// files in its folder (`accept_edits`), or everything in the sandbox of its device (`accept_walled`)
     #[arg(long, value_name = PermissionMode::CHOICES, value_parser = permission_mode::parse)]
     permission_mode: Option<PermissionMode>,
     /// Command that needs no approval, such as "git diff *"; repeatable; replaces the current ones; "" removes them

@@ -17,11 +17,11 @@ use crate::{
 
 /// Existing, readable files and their sizes.
 #[derive(Debug)]
-pub(super) struct Files(Vec<(PathBuf, u64)>);
+pub(super) struct AttachedFiles(Vec<(PathBuf, u64)>);
 
-// === impl Files ===
+// === impl AttachedFiles ===
 
-impl Files {
+impl AttachedFiles {
     pub(super) fn look(paths: &[PathBuf]) -> Result<Self, CommandFailure> {
         let mut files = Vec::new();
         for path in paths {

@@ -5,8 +5,8 @@ use attache_protocol::{
     DelegationId,
     error::exit,
     wire::delegation::{
-        AcceptRequest, AcceptedFile, ApplyRequest, DelegationReview, DiscardRequest, KeptPath, RevertRequest,
-        RevertResult, ReviewFile, UnappliedPath,
+        AcceptRequest, AcceptedFile, ApplyRequest, DiscardRequest, KeptPath, RevertRequest, RevertResult, ReviewFile,
+        ReviewFileList, UnappliedPath,
     },
 };
 use serde::Serialize;
@@ -192,7 +192,7 @@ fn report(context: &CommandContext, id: DelegationId, outcome: &ReviewOutcome) -
 /// Lists what is left to review. As JSON, also what is accepted.
 fn list(context: &CommandContext, id: DelegationId, mut files: Vec<ReviewFile>) -> Result<(), CommandFailure> {
     if context.output.is_json() {
-        return context.output.json(&DelegationReview { files });
+        return context.output.json(&ReviewFileList { files });
     }
     files.retain(|file| !file.accepted);
     if files.is_empty() {

@@ -36,7 +36,7 @@ struct HunkDecisions {
     is_complete: bool,
 }
 
-/// Starts the part of a patch that nobody can read.
+/// Starts the unreadable part of a patch.
 const BINARY: &str = "GIT binary patch";
 const FILE_HELP: &str = "  a, accept   keep the change, and don't ask about it again
   d, discard  restore the file as it was before the lease

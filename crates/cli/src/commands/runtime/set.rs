@@ -37,8 +37,8 @@ pub(super) struct Args {
     /// Folder in which tasks start
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// Whose runs see only their folder even if they ask for no limits, where this machine's
-    /// walls hold (`attache sandbox`): nobody's, everyone's but yours, or everyone's [default:
+    /// Whose runs see only their folder even if they ask for no limits, if this machine can
+    /// enforce it (`attache sandbox`): nobody's, everyone's but yours, or everyone's [default:
     /// others]
     #[arg(long, value_name = WalledRuns::CHOICES, value_parser = walls::walled_runs)]
     sandbox: Option<WalledRuns>,

@@ -149,7 +149,7 @@ fn describe(context: &CommandContext, args: &Args) -> Result<ServiceSpec, Comman
     };
     let mut environment = match scope {
         ServiceScope::User => context.config.unusual_homes(),
-        // The homes of whoever installs it aren't those of the service.
+        // The service doesn't use the home folders of the person who installs it.
         ServiceScope::System => Vec::new(),
     };
     if role == ServiceRole::Runtime {

@@ -283,14 +283,16 @@ impl ScriptedRemote {
             full_output: None,
         });
         let output = json!({"text": "it is done", "artifacts": [{"name": "awcp", "parts": [done.part()]}]});
-        let request = CompleteRequest { epoch: Some(work.run.epoch), output: Json::of(&output), usage: None };
+        let request =
+            CompleteRequest { epoch: Some(work.run.epoch), output: Json::of(&output), usage: None, inputs_taken: None };
         let _ = work.hub.complete(&work.device, work.run.task_run_id, request).await;
     }
 }
 
 impl ClaimedDelegationRun {
     async fn fail(&self, output: Value) {
-        let request = FailRequest { epoch: Some(self.run.epoch), output: Json::of(&output), usage: None };
+        let request =
+            FailRequest { epoch: Some(self.run.epoch), output: Json::of(&output), usage: None, inputs_taken: None };
         self.hub.fail(&self.device, self.run.task_run_id, request).await.unwrap();
     }
 }

@@ -9,7 +9,7 @@ use attache_protocol::{
         access::{AccessObject, RuleAgent, RuleDecision, RuleReason},
         run::RunPhase,
     },
-    wire::{account::Callers, key::Role},
+    wire::account::Callers,
 };
 use attache_store::record::{
     AccountRecord, AgentRef, ConversationRecord, Pagination, RunRecord, RuntimeKind,
@@ -121,7 +121,9 @@ impl Handle {
     /// the owner's rights: the agent can reach what the owner can, so a narrower key would gain rights. Agents are
     /// rejected earlier: such an agent does not exist for them.
     pub(crate) async fn check_caller(&self, by: &Principal, account: &AccountRecord) -> Result<()> {
-        let Some(role) = by.role().filter(|_| account.callers == Callers::Owner) else { return Ok(()) };
+        if by.role().is_none() || account.callers != Callers::Owner {
+            return Ok(());
+        }
         if by.is_issued && account.owner.is_some() && by.user == account.owner {
             let message =
                 format!("The agent `{}` is private, and this credential was created by someone else.", account.name);
@@ -138,11 +140,7 @@ impl Handle {
                 false => error.hint("Its owner can share it: `attache agents set NAME --callers everyone`."),
             });
         }
-        let owner_role = match account.owner {
-            Some(owner) => self.store().user(by.tenant, UserRef::Id(owner)).await.map_err(about("user"))?.role,
-            None => Role::Owner,
-        };
-        if by.scopes.is_none() && role >= owner_role {
+        if by.has_rights_of(account.owner) {
             return Ok(());
         }
         let message = format!(

@@ -62,7 +62,7 @@ pub(crate) enum ButtonOutcome {
 const MAX_BOTS: usize = 32;
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(300);
-/// A conflict ends when somebody does something about it.
+/// A conflict lasts until a person resolves it.
 const CONFLICT_INTERVAL: Duration = Duration::from_secs(30);
 /// How often a button is dealt with again while the store fails.
 const MAX_TRIES: u32 = 60;
@@ -214,7 +214,7 @@ async fn is_ours(hub: &Handle, bot: BotId) -> bool {
     }
 }
 
-/// Decides, and says so in the chat. `false` if it should be tried again.
+/// Decides, and confirms it in the chat. `false` if it should be tried again.
 async fn deal(hub: &Handle, bot: &TelegramBot, pressed: &PressedButton) -> bool {
     let PressedButton { from, message, data, .. } = pressed;
     // In a private chat, these are the same. Anything else isn't from the person of the chat.
@@ -273,8 +273,8 @@ impl BotError {
         match self {
             Self::Conflict(_) if failures < MAX_CONFLICTS => None,
             Self::Conflict(reason) => Some(format!(
-                "The buttons don't work: another program receives what happens to this bot ({reason}). Connect a bot that \
-                 nothing else uses."
+                "The buttons don't work: another program receives this bot's updates ({reason}). Connect a bot that nothing \
+                 else uses."
             )),
             Self::Unauthorized => Some(
                 "The buttons don't work: Telegram doesn't accept the bot's token. Connect the chat again with a new one."

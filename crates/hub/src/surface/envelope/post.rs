@@ -21,6 +21,7 @@ use tokio::time::sleep_until;
 use crate::{
     Error, Handle, Principal, Result,
     channel::{ChannelDialect, ChannelSession, ConnectionOrigin, FrameRefusal, SessionEnd, refusal_text, yes_text},
+    identity::Action as Right,
     stream::{SseSource, StreamSlot, events, respond},
     surface::{
         accept_body, body,
@@ -101,6 +102,9 @@ async fn begin(
     execute: Execute,
     last: Option<i64>,
 ) -> std::result::Result<EnvelopeAnswer, FrameRefusal> {
+    // Before anything is taken over or left behind: a token of the same key may do less than the one that waits.
+    by.may_all(Right::CreateRun)?;
+    by.may(Right::SeeRuns)?.for_unowned();
     let slot = hub.stream_slot(by)?;
     let id = channel_id(by, &envelope.header.msg_id);
     let repaired = match hub.own_channel(by, id).await? {

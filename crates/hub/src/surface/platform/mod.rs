@@ -27,6 +27,7 @@ mod range;
 mod register;
 mod rules;
 mod run;
+mod run_view;
 mod runtime;
 mod session;
 mod token;
@@ -34,6 +35,7 @@ mod tunnel;
 mod usage;
 mod user;
 mod work;
+mod worktree;
 
 use attache_protocol::Code;
 use axum::{
@@ -74,6 +76,7 @@ fn operations() -> Operations {
         register::routes(),
         rules::routes(),
         run::routes(),
+        run_view::routes(),
         runtime::routes(),
         session::routes(),
         token::routes(),
@@ -81,6 +84,7 @@ fn operations() -> Operations {
         usage::routes(),
         user::routes(),
         work::routes(),
+        worktree::routes(),
         health::routes(),
         call::routes(),
         connect::routes(),

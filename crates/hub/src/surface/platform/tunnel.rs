@@ -74,11 +74,11 @@ async fn join(
     PathSegment(tunnel): PathSegment,
     QueryParams(query): QueryParams<Query>,
     CallerAddress(address): CallerAddress,
-    seat: Option<Extension<ConnectionSlot>>,
+    connection_slot: Option<Extension<ConnectionSlot>>,
     parts: Parts,
     upgrade: std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> HandlerResult {
-    let seat = seat.map(|Extension(seat)| seat);
+    let connection_slot = connection_slot.map(|Extension(connection_slot)| connection_slot);
     let is_host = match query.end.as_deref() {
         Some("host") => true,
         Some("remote") | None => false,
@@ -93,31 +93,33 @@ async fn join(
         upgrade.read_buffer_size(BUFFER).write_buffer_size(0).max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
     if is_host {
         let by = owner(&parts, &hub).await?;
-        let passage = hub.own_tunnel(&by, id(&tunnel, "tunnel")?)?;
+        let tunnel = hub.own_tunnel(&by, id(&tunnel, "tunnel")?)?;
         // The tunnel ends with the key that opened it, this socket with its own credential.
         let mut guard = AccessGuard::new(&hub, &by, StreamRight::May(Action::OpenTunnel));
         let hold = move |socket| async move {
             tokio::select! {
-                () = tunnel::hold_host(hub, passage, socket, seat) => {}
+                () = tunnel::serve_host(hub, tunnel, socket, connection_slot) => {}
                 _ = guard.broken() => {}
             }
         };
         return Ok(upgrade.on_upgrade(move |socket| tasks.track_future(hold(socket))));
     }
     let token = bearer(&parts.headers);
-    let passage = match id(&tunnel, "tunnel").and_then(|id: TunnelId| hub.tunnel_of(id, token.unwrap_or_default())) {
-        Ok(passage) => passage,
+    let tunnel = match id(&tunnel, "tunnel").and_then(|id: TunnelId| hub.tunnel_of(id, token.unwrap_or_default())) {
+        Ok(tunnel) => tunnel,
         Err(error) => {
             // Limits how often an address can guess.
             hub.attempts().failed(address)?;
             return Err(error);
         }
     };
-    if let Some(seat) = &seat {
-        seat.accept()?;
+    if let Some(connection_slot) = &connection_slot {
+        connection_slot.accept()?;
     }
-    let place = passage.place(&hub)?;
-    Ok(upgrade.on_upgrade(move |socket| tasks.track_future(tunnel::hold_remote(passage, socket, place, seat))))
+    let tunnel_slot = tunnel.take_slot(&hub)?;
+    Ok(upgrade.on_upgrade(move |socket| {
+        tasks.track_future(tunnel::serve_remote(tunnel, socket, tunnel_slot, connection_slot))
+    }))
 }
 
 async fn owner(parts: &Parts, hub: &Handle) -> Result<Principal> {

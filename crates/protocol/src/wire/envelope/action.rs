@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 
 use crate::{
-    ChannelId, ConversationId, Json, RunId, Secret,
+    ChannelId, ConversationId, InputId, Json, RunId, Secret,
     wire::{
         channel::PeerRole,
         envelope::{Envelope, FrameError, FrameObject, FrameType},
@@ -187,6 +187,8 @@ actions! {
         may usage_stats: Json;
         /// The complete `{"error","code",…}` in place of `error` and `code`.
         may output: Json;
+        /// What the agent got of the run's unsolicited input.
+        may inputs_taken: Vec<InputId>;
     }
     Release "release" { need task_run_id: RunId; need epoch: i64; }
     Done "done" {
@@ -197,6 +199,8 @@ actions! {
         may usage_stats: Json;
         /// The complete `{"text","details","artifact_refs",…}` in place of `result_summary` and `artifact_refs`.
         may output: Json;
+        /// What the agent got of the run's unsolicited input.
+        may inputs_taken: Vec<InputId>;
     }
 
     /// An engine creates a run for the agent in `header.to`.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AgentId, ChannelId, ConversationId, Json, PermissionId, RunId, Timestamp, WorkspaceId,
+    AgentId, ChannelId, ConversationId, InputId, Json, PermissionId, RunId, Timestamp, WorkspaceId,
     rules::{permission::DecisionScope, permission_mode::PermissionMode},
     wire::{
         adapter::RunTools,
@@ -105,6 +105,9 @@ pub struct CancelFrame {
 pub struct InputFrame {
     pub task_run_id: RunId,
     pub parts: Json,
+    /// For `inputs_taken` of `done` and `fail`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_id: Option<InputId>,
 }
 
 /// Why a frame was refused.
@@ -126,6 +129,8 @@ pub enum HubFrame {
     Execute(Box<ExecuteFrame>),
     Cancel(CancelFrame),
     Input(InputFrame),
+    /// Decisions about worktrees wait for the device.
+    WorktreeDecisions,
     Drain,
     Ack(i64),
     /// A successful response: the complete payload, to be parsed as the type of the request.
@@ -242,6 +247,7 @@ impl HubFrame {
             "execute" => Self::Execute(Box::new(envelope.payload.parse().map_err(whole)?)),
             "cancel" => Self::Cancel(envelope.payload.parse().map_err(whole)?),
             "input" => Self::Input(envelope.payload.parse().map_err(whole)?),
+            "worktree_decisions" => Self::WorktreeDecisions,
             "drain" => Self::Drain,
             "ack" => Self::Ack(payload.required("seq")?),
             _ => Self::Other { action, payload: envelope.payload.clone() },

@@ -171,7 +171,12 @@ impl StepGenerator {
             }
             other => other,
         };
-        StoreStep::Finish { by, run, outcome, usage, at }
+        // Also derived, from the outcome.
+        let inputs_taken = match &outcome {
+            RunResult::Completed { .. } => Some(Vec::new()),
+            RunResult::Failed { .. } | RunResult::Deferred { .. } => None,
+        };
+        StoreStep::Finish { by, run, outcome, usage, inputs_taken, at }
     }
 
     pub(super) async fn cancel(&self, model: &MemoryStore) -> StoreStep {

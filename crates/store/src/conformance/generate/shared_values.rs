@@ -43,7 +43,7 @@ impl StepGenerator {
         match self.draw.below(3) {
             0 => SharedValueLimit::None,
             1 => SharedValueLimit::PerHolder(1 + few(2)),
-            _ => SharedValueLimit::Total { values: few(5), bytes: few(10) },
+            _ => SharedValueLimit::Total { per_holder: 1 + few(2), values: few(5), bytes: few(10) },
         }
     }
 }

@@ -21,7 +21,7 @@ impl WriterCache {
         }))
     }
 
-    /// In an order of their own, and without what makes no difference.
+    /// In a fixed order, and without what makes no difference.
     fn contents(&self) -> Vec<String> {
         let keys = self.key_ages.iter().filter(|(created, row, key)| {
             self.keys.get(key) == Some(row) && !retention::is_key_over(*created, self.clock)

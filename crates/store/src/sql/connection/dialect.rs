@@ -14,7 +14,7 @@ pub(super) struct Translation {
 pub(super) fn to_postgres(sql: &str) -> Translation {
     let mut said = String::with_capacity(sql.len() + 16);
     let mut values: Vec<usize> = Vec::new();
-    let mut words = Words(sql).peekable();
+    let mut words = SqlTokens(sql).peekable();
     while let Some(word) = words.next() {
         match word {
             "?" => {
@@ -51,9 +51,9 @@ fn is_space(word: &str) -> bool {
 }
 
 /// Words, quoted texts, runs of white space, and single other characters.
-struct Words<'s>(&'s str);
+struct SqlTokens<'s>(&'s str);
 
-impl<'s> Iterator for Words<'s> {
+impl<'s> Iterator for SqlTokens<'s> {
     type Item = &'s str;
 
     fn next(&mut self) -> Option<&'s str> {

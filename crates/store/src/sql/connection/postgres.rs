@@ -18,14 +18,14 @@ use rusqlite::{ffi, types::ToSql};
 use tokio_postgres::{Client, error::SqlState};
 
 use super::{
-    Error, Result, WritesOfOthers,
+    ConcurrentWrites, Error, Result,
     dialect::{Translation, to_postgres},
     parts::{PostgresParts, cursor_of},
     recently_used::RecentlyUsed,
     tls::TlsConnector,
     values::Parameter,
 };
-use crate::sql::Sharing;
+use crate::sql::DatabaseSharing;
 
 /// How many lists of changes are kept for writers that haven't read them, and how often older ones are removed.
 const KEPT_CHANGES: i64 = 20_000;
@@ -39,7 +39,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_ON_THE_WAY: usize = 256;
 /// How many statements the server keeps prepared for one connection.
 const MAX_STATEMENTS: usize = 256;
-/// Held by the one writer of all nodes that writes now. Any number will do that nobody else uses in this database.
+/// Held by the one writer of all nodes that writes now. Any number works that nothing else uses in this database.
 const WRITER_LOCK: i64 = 0x6174_7461_6368_6501;
 /// Held by every hub for as long as it runs.
 const HUB_LOCK: i64 = 0x6174_7461_6368_6503;
@@ -53,7 +53,7 @@ type OnTheWay = Pin<Box<dyn Future<Output = PgResult<u64>> + Send>>;
 /// Where the database is and how to reach it.
 #[derive(Clone)]
 pub(in crate::sql) struct PostgresServer {
-    pub(in crate::sql) sharing: Sharing,
+    pub(in crate::sql) sharing: DatabaseSharing,
     pub(in crate::sql) config: tokio_postgres::Config,
     pub(in crate::sql) tls: TlsConnector,
     /// The number of the writer on its newest connection, for telling its own notices from those of others.
@@ -64,11 +64,11 @@ pub(in crate::sql) struct PostgresConnection {
     /// Drives the connection while its thread waits for an answer, and at no other time.
     runtime: tokio::runtime::Runtime,
     client: Arc<Client>,
-    statements: RefCell<RecentlyUsed<Prepared>>,
+    statements: RefCell<RecentlyUsed<PreparedStatement>>,
     on_the_way: RefCell<Vec<OnTheWay>>,
     total_changes: Cell<u64>,
     transaction: Cell<TransactionState>,
-    sharing: Sharing,
+    sharing: DatabaseSharing,
     /// The number of this writer. 0 is none.
     writer: Cell<i64>,
     /// The newest list of changes that this writer has read or written. `None` if it has to read everything.
@@ -79,13 +79,13 @@ pub(in crate::sql) struct PostgresConnection {
 
 pub(in crate::sql) struct PostgresStatement<'c> {
     connection: &'c PostgresConnection,
-    prepared: Prepared,
+    prepared: PreparedStatement,
     /// The cursor that it declares, if its result is fetched part by part.
     cursor: Option<String>,
 }
 
 #[derive(Clone)]
-struct Prepared {
+struct PreparedStatement {
     statement: tokio_postgres::Statement,
     /// See [`Translation::values`].
     values: Arc<[usize]>,
@@ -95,7 +95,7 @@ struct Prepared {
 enum TransactionState {
     None,
     Open,
-    /// A statement failed whose caller has been told. PostgreSQL refuses everything until the job is undone.
+    /// A statement failed, and its caller knows. PostgreSQL refuses everything until the job is undone.
     Failed,
     /// A statement failed that was believed to succeed. Nothing of the transaction may be kept.
     Lost,
@@ -185,7 +185,7 @@ impl PostgresConnection {
             None => {
                 let Translation { sql: said, values } = to_postgres(sql);
                 let statement = self.wait(self.client.prepare(&said)).map_err(|error| with_statement(error, &said))?;
-                let prepared = Prepared { statement, values: values.into() };
+                let prepared = PreparedStatement { statement, values: values.into() };
                 self.statements.borrow_mut().put(sql, prepared.clone());
                 prepared
             }
@@ -255,30 +255,30 @@ impl PostgresConnection {
     }
 
     pub(super) const fn has_other_writers(&self) -> bool {
-        matches!(self.sharing, Sharing::WithOthers)
+        matches!(self.sharing, DatabaseSharing::WithOthers)
     }
 
     /// See [`super::Connection::take_turn`].
-    pub(super) fn take_turn(&self) -> Result<WritesOfOthers> {
+    pub(super) fn take_turn(&self) -> Result<ConcurrentWrites> {
         self.prepare("select pg_advisory_xact_lock(?1)")?.execute_later(&[&WRITER_LOCK])?;
         match self.sharing {
-            Sharing::Alone => self.take_lonely_turn(),
-            Sharing::WithOthers => self.changes_of_others(),
+            DatabaseSharing::Alone => self.take_lonely_turn(),
+            DatabaseSharing::WithOthers => self.changes_of_others(),
         }
     }
 
     /// Another writer can only have come in between while this connection didn't exist.
-    fn take_lonely_turn(&self) -> Result<WritesOfOthers> {
+    fn take_lonely_turn(&self) -> Result<ConcurrentWrites> {
         let holder: i64 = self.number("select holder from writer_turn")?;
         if holder == self.writer.get() {
-            return Ok(WritesOfOthers::None);
+            return Ok(ConcurrentWrites::None);
         }
         self.prepare("update writer_turn set holder = ?1")?.execute_later(&[&self.writer.get()])?;
-        Ok(WritesOfOthers::Unknown)
+        Ok(ConcurrentWrites::Unknown)
     }
 
-    fn changes_of_others(&self) -> Result<WritesOfOthers> {
-        let Some(known) = self.known_changes.get() else { return Ok(WritesOfOthers::Unknown) };
+    fn changes_of_others(&self) -> Result<ConcurrentWrites> {
+        let Some(known) = self.known_changes.get() else { return Ok(ConcurrentWrites::Unknown) };
         // The list that is known comes along: if it is gone, those after it may be, too.
         let rows = self
             .prepare(
@@ -290,13 +290,15 @@ impl PostgresConnection {
         let mut lists =
             lists.map(|row| Ok((row.get(0)?, row.get(1)?))).collect::<Result<Vec<(i64, String)>>>()?.into_iter();
         if lists.next().is_none_or(|(no, _)| no != known) {
-            return Ok(WritesOfOthers::Unknown);
+            return Ok(ConcurrentWrites::Unknown);
         }
         let (numbers, changes): (Vec<i64>, Vec<String>) = lists.unzip();
         Ok(match numbers.last() {
-            None => WritesOfOthers::None,
-            Some(_) if numbers.len() >= usize::try_from(KEPT_CHANGES).unwrap_or(usize::MAX) => WritesOfOthers::Unknown,
-            Some(upto) => WritesOfOthers::Listed { changes, upto: *upto },
+            None => ConcurrentWrites::None,
+            Some(_) if numbers.len() >= usize::try_from(KEPT_CHANGES).unwrap_or(usize::MAX) => {
+                ConcurrentWrites::Unknown
+            }
+            Some(upto) => ConcurrentWrites::Listed { changes, upto: *upto },
         })
     }
 
@@ -339,10 +341,10 @@ impl PostgresConnection {
 
     /// Takes the lock that is held until the connection ends, however that happens. False if another store wants to be
     /// alone, or this one does and isn't.
-    pub(in crate::sql) fn take_hub_lock(&self, sharing: Sharing) -> Result<bool> {
+    pub(in crate::sql) fn take_hub_lock(&self, sharing: DatabaseSharing) -> Result<bool> {
         let lock = match sharing {
-            Sharing::Alone => "select pg_try_advisory_lock(?1)",
-            Sharing::WithOthers => "select pg_try_advisory_lock_shared(?1)",
+            DatabaseSharing::Alone => "select pg_try_advisory_lock(?1)",
+            DatabaseSharing::WithOthers => "select pg_try_advisory_lock_shared(?1)",
         };
         let rows = self.prepare(lock)?.query(&[&HUB_LOCK])?;
         super::Row::Postgres(rows.first().ok_or(Error::QueryReturnedNoRows)?).get(0)

@@ -5,7 +5,7 @@ use super::{Folder, FsListing, Invalidation, Name, Node, Stamp, Tree, TreeFull, 
 /// About what a file, folder or link takes besides its names, and what a name takes besides its letters.
 const NODE: usize = 300;
 const ENTRY: usize = 140;
-/// What nobody asked for gets this part of the room.
+/// The share of memory for content that wasn't requested.
 const UNASKED: (usize, usize) = (1, 2);
 
 pub(super) fn weight_of_node(target: Option<&[u8]>) -> usize {
@@ -56,7 +56,7 @@ impl Tree {
         Ok(true)
     }
 
-    /// Forgets folders of which the kernel knows nothing. They are listed again when somebody looks. `false` if there
+    /// Forgets folders of which the kernel knows nothing. They are listed again on demand. `false` if there
     /// are none.
     fn shrink(&mut self, out: &mut Vec<Invalidation>) -> bool {
         let is_unused = |ino: &u64| {

@@ -32,7 +32,12 @@ pub(super) fn output(what: &str, command: &mut Command, input: Option<&[u8]>) ->
     output_within(TIMEOUT, what, command, input)
 }
 
-fn output_within(limit: Duration, what: &str, command: &mut Command, input: Option<&[u8]>) -> Result<Output, Error> {
+pub(super) fn output_within(
+    limit: Duration,
+    what: &str,
+    command: &mut Command,
+    input: Option<&[u8]>,
+) -> Result<Output, Error> {
     let stdin = if input.is_some() { Stdio::piped() } else { Stdio::null() };
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
     // An adapter ends what a run left behind, which this isn't.

@@ -1,91 +1,81 @@
-//! Which repository a folder is in, and whether that is the folder's own. Whoever can write to a folder can put a `.git` there
-//! that leads to any other repository of this user, or one that says that its files are anywhere else.
+//! Which repository git uses in a folder, and whether that is the folder's own. Whoever can write to a folder can put a `.git`
+//! there that leads to any other repository of this user, or one that says that its files are anywhere else.
+//!
+//! Git itself is asked, so that it can't find another repository than the one that was checked.
 
 use std::{
     ffi::OsStr,
-    fs,
-    io::{self, Read as _},
-    os::unix::ffi::OsStrExt as _,
+    fs, io,
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{FileTypeExt as _, MetadataExt as _},
+    },
     path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
 };
 
 use attache_os::small_file;
 
-use super::{Error, GitConfigScope, canonical, command, output, path, private};
+use super::{Error, canonical, child::output_within, line, path, plain};
+use crate::export::stays_inside;
 
-/// Where a repository was found.
-#[derive(Debug)]
+/// What git says about a folder.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct FoundRepository {
-    /// The folder with the `.git`, which decides what is in the repository.
-    pub(super) top: PathBuf,
+    /// The folder with the files. A bare repository has none.
+    pub(super) top: Option<PathBuf>,
     /// `.git`, or where it leads.
     pub(super) git_dir: PathBuf,
+    /// Where a linked working tree has its objects, refs and configuration.
+    pub(super) common: PathBuf,
 }
 
-/// As long as git reads a file `.git`.
+/// Git only reads a few small files to answer, unless one of them is a pipe.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// As long as git reads a file that only says where something is.
 const MAX_POINTER: u64 = 1 << 20;
-const MAX_SETTINGS: u64 = 1 << 20;
-/// What git looks at of a `HEAD`.
-const MAX_HEAD: u64 = 255;
-/// More than anybody has branches.
-const MAX_REFERENCES: usize = 100_000;
+/// More than anybody's repository has besides its objects.
+const MAX_ENTRIES: usize = 1_000_000;
+/// Of millions of files.
+const MAX_INDEX: u64 = 256 << 20;
 
 /// What may be a link although git, or a program beside it, writes to it: people share these between repositories, and what is
 /// written has names of its own.
 const SHARED: [&str; 5] = ["hooks", "info", "rr-cache", "lfs", "annex"];
+/// Files that git only reads, so people keep them elsewhere.
+const READ_ONLY: [&str; 2] = ["attributes", "exclude"];
+/// The folders in which no name is special.
+const STORES: [&str; 3] = ["refs", "logs", "reftable"];
+/// The socket of git's own daemon.
+const DAEMON: &str = "fsmonitor--daemon.ipc";
 
-/// The nearest repository, in the folder or around it, where git would find it. `dir` is canonical.
-pub(super) fn nearest(dir: &Path) -> Result<Option<FoundRepository>, Error> {
-    for top in dir.ancestors() {
-        let place = top.join(".git");
-        let Ok(found) = fs::metadata(&place) else { continue };
-        if !found.is_dir() && !found.is_file() {
-            // Git passes over pipes and the like.
-            continue;
-        }
-        let git_dir = match found.is_dir() {
-            true => canonical(&place)?,
-            false => match named_by(&place)? {
-                Some(git_dir) => git_dir,
-                // Git fails there, and looks no further.
-                None => return Ok(None),
-            },
-        };
-        if is_repository(&git_dir)? {
-            return Ok(Some(FoundRepository { top: top.to_owned(), git_dir }));
-        }
-        if !found.is_dir() {
-            return Ok(None);
-        }
-    }
-    Ok(None)
+/// The repository that git uses in its working directory. `None` if it uses none there.
+pub(super) fn ask(git: &dyn Fn() -> Command) -> Result<Option<FoundRepository>, Error> {
+    let folder = |what| answer(git, what)?.map(|said| canonical(&path(said))).transpose();
+    let (git_dir, common) = (folder("--absolute-git-dir")?, folder("--git-common-dir")?);
+    let top = folder("--show-toplevel")?;
+    Ok(git_dir.zip(common).map(|(git_dir, common)| FoundRepository { top, git_dir, common }))
 }
 
-/// Fails unless the repository is the working tree's: it is in its `.git` and says nothing else, or it is elsewhere and names
-/// the working tree as its own.
-pub(super) fn check(top: &Path, git_dir: &Path) -> Result<(), Error> {
-    let (place, common) = (top.join(".git"), private::common_dir(git_dir)?);
-    let is_named = |worktree: &PathBuf| same(&git_dir.join(worktree), top);
-    let found = place.symlink_metadata().map_err(|source| Error::File { path: place.clone(), source })?;
-    let is_own = match (found.is_dir(), common == git_dir) {
-        (true, true) => canonical(&place)? == git_dir && worktrees(git_dir)?.iter().all(is_named),
-        (true, false) => false,
-        (false, true) => {
-            let named = worktrees(git_dir)?;
-            leads_to(&place, git_dir)? && !named.is_empty() && named.iter().all(is_named)
-        }
-        (false, false) => {
-            let is_linked = found.is_file() && git_dir.parent() == Some(&common.join("worktrees"));
-            is_linked
-                && leads_to(&place, git_dir)?
-                && names_git_file(git_dir, &place)?
-                // Git takes the linked tree's own settings and, with them, the common ones at their word.
-                && worktrees(git_dir)?.iter().all(is_named)
-                && (!has_settings_per_worktree(&common)? || worktrees_in(&common.join("config"))?.is_empty())
-        }
+/// One at a time: a path may have any number of lines.
+fn answer(git: &dyn Fn() -> Command, what: &str) -> Result<Option<Vec<u8>>, Error> {
+    let mut git = git();
+    git.args(["rev-parse", "--path-format=absolute", what]);
+    let said = output_within(ANSWER_TIMEOUT, "rev-parse", &mut git, None)?;
+    Ok(said.status.success().then(|| line(said.stdout)))
+}
+
+/// Fails unless the repository is the folder's own: it is in the `.git` of its working tree, or it is elsewhere and names the
+/// working tree as its own. `git` makes a command that works in the given folder.
+pub(super) fn check(dir: &Path, found: &FoundRepository, git: &dyn Fn(&Path) -> Command) -> Result<(), Error> {
+    let FoundRepository { top, git_dir, common } = found;
+    let is_own = match top {
+        Some(top) => dir.starts_with(top) && is_of(top, found, git)?,
+        None => git_dir == common && dir.ancestors().any(|folder| is_folder(&folder.join(".git"), git_dir)),
     };
     if !is_own {
-        return Err(Error::Elsewhere(top.to_owned()));
+        return Err(Error::Elsewhere(top.clone().unwrap_or_else(|| dir.to_owned())));
     }
     for folder in ["objects", "refs"].map(|name| common.join(name)) {
         if !folder.symlink_metadata().is_ok_and(|there| there.is_dir()) {
@@ -95,51 +85,151 @@ pub(super) fn check(top: &Path, git_dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
+fn is_of(top: &Path, found: &FoundRepository, git: &dyn Fn(&Path) -> Command) -> Result<bool, Error> {
+    let FoundRepository { git_dir, common, .. } = found;
+    let place = top.join(".git");
+    if place.symlink_metadata().is_ok_and(|there| there.is_dir()) {
+        return Ok(git_dir == common && is_folder(&place, git_dir));
+    }
+    // The settings can name any folder, also one from which git goes on to another repository.
+    if !place.exists() || ask(&|| git(top))?.as_ref() != Some(found) {
+        return Ok(false);
+    }
+    if git_dir != common {
+        let is_linked = git_dir.parent() == Some(&common.join("worktrees"));
+        return Ok(is_linked && place.is_file() && names_git_file(git_dir, &place)?);
+    }
+    // Asked about the repository alone, git says what its settings name, or that it has no other files than these.
+    let alone = || {
+        let mut git = git(git_dir);
+        git.arg("--git-dir").arg(git_dir);
+        git
+    };
+    Ok(ask(&alone)?.is_some_and(|alone| alone.top.as_deref() == Some(top)))
+}
+
+/// Not through a link.
+fn is_folder(place: &Path, folder: &Path) -> bool {
+    let is_folder = place.symlink_metadata().is_ok_and(|there| there.is_dir());
+    is_folder && place.canonicalize().is_ok_and(|place| place == folder)
+}
+
+/// A linked working tree's folder in its repository says where its file `.git` is.
+fn names_git_file(git_dir: &Path, place: &Path) -> Result<bool, Error> {
+    let file = git_dir.join("gitdir");
+    let named = match small_file::read_bytes(&file, MAX_POINTER) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        named => named.map_err(|source| Error::File { path: file, source })?,
+    };
+    let end = named.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
+    let named = git_dir.join(OsStr::from_bytes(&named[..end]));
+    Ok(matches!((named.canonicalize(), place.canonicalize()), (Ok(named), Ok(place)) if named == place))
+}
+
 /// Fails if git, working in the repository of this folder, would read or write files of another repository, or anywhere else.
-pub(super) fn check_for_work(dir: &Path) -> Result<(), Error> {
+pub(super) fn check_for_work(dir: &Path, git: &dyn Fn(&Path) -> Command) -> Result<(), Error> {
     let Ok(dir) = dir.canonicalize() else { return Ok(()) };
-    let Some(FoundRepository { top, git_dir }) = nearest(&dir)? else { return Ok(()) };
-    check(&top, &git_dir)?;
-    let common = private::common_dir(&git_dir)?;
-    for folder in if git_dir == common { vec![&common] } else { vec![&git_dir, &common] } {
-        check_links(folder, &SHARED)?;
-        check_references(folder.join("logs"))?;
-        check_references(folder.join("refs"))?;
-    }
-    // A link in place of a single object leads nowhere: git compares its content with its name.
-    ["objects", "objects/info", "objects/info/commit-graphs", "objects/pack"]
-        .iter()
-        .try_for_each(|name| check_links(&common.join(name), &[]))
+    let Some(found) = ask(&|| git(&dir))? else {
+        // It may be able to later, if what is missing is made elsewhere.
+        let broken = dir.ancestors().map(|folder| folder.join(".git")).find(|place| is_promising(place));
+        return broken.map_or(Ok(()), |place| Err(Error::Unusable(place)));
+    };
+    check(&dir, &found, git)?;
+    plain::check_objects(&found.common)?;
+    let id = match answer(&|| git(&dir), "--show-object-format")?.as_deref() {
+        Some(b"sha256") => 32,
+        _ => 20,
+    };
+    check_files(&found.common, id)?;
+    if found.git_dir.starts_with(&found.common) { Ok(()) } else { check_files(&found.git_dir, id) }
 }
 
-/// Nothing in a folder may be a link, but what has one of these names.
-fn check_links(folder: &Path, shared: &[&str]) -> Result<(), Error> {
-    for entry in entries(folder)? {
-        let (path, name) = (entry.path(), entry.file_name());
-        let is_shared = shared.iter().any(|shared| name == **shared);
-        // That one names a branch.
-        let is_branch = name == "HEAD" && path.read_link().is_ok_and(|target| target.starts_with("refs"));
-        if entry.file_type().is_ok_and(|kind| kind.is_symlink()) && !is_shared && !is_branch {
-            return Err(Error::NotPlain(path));
-        }
-    }
-    Ok(())
+/// Whether a `.git` is more than something that git passes over.
+fn is_promising(place: &Path) -> bool {
+    place.symlink_metadata().is_ok_and(|found| match found.is_dir() {
+        true => fs::read_dir(place).is_ok_and(|mut entries| entries.next().is_some()),
+        false => found.is_file() || found.is_symlink(),
+    })
 }
 
-/// Git appends to whatever a link among the logs leads to, and makes branches where one among the references leads.
-fn check_references(folder: PathBuf) -> Result<(), Error> {
-    let (mut folders, mut seen) = (vec![folder], 0);
-    while let Some(folder) = folders.pop() {
+/// Git writes to what a link leads to and makes branches there, a pipe makes it wait for ever, and an index can name any file.
+/// So there are only files and folders, but for what people share. Nothing is looked at that isn't git's, nor the objects
+/// themselves: git compares their content with their names.
+fn check_files(git_dir: &Path, id: usize) -> Result<(), Error> {
+    let (mut folders, mut seen) = (vec![(git_dir.to_owned(), Place::Repository)], 0);
+    while let Some((folder, place)) = folders.pop() {
         for entry in entries(&folder)? {
             seen += 1;
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() => folders.push(entry.path()),
-                Ok(kind) if kind.is_file() && seen <= MAX_REFERENCES => {}
-                _ => return Err(Error::NotPlain(entry.path())),
+            if seen > MAX_ENTRIES {
+                return Err(Error::TooLarge(git_dir.to_owned()));
+            }
+            let (path, name) = (entry.path(), entry.file_name());
+            match entry.file_type().map_err(|source| Error::File { path: path.clone(), source })? {
+                kind if kind.is_file() => place.check_file(&path, &name, id)?,
+                kind if kind.is_dir() => folders.extend(place.of_folder(&name).map(|below| (path, below))),
+                kind if kind.is_symlink() && place.may_be_link(&path, &name) => {}
+                kind if kind.is_socket() && name == DAEMON => {}
+                _ => return Err(Error::NotPlain(path)),
             }
         }
     }
     Ok(())
+}
+
+/// What a folder below `.git` is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// A repository, or a folder around or beside those of its parts.
+    Repository,
+    Info,
+    Objects,
+    /// The refs or logs.
+    Store,
+}
+
+impl Place {
+    /// `None` if nobody looks there.
+    fn of_folder(self, name: &OsStr) -> Option<Self> {
+        let is_fan = name.len() == 2 && name.as_bytes().iter().all(u8::is_ascii_hexdigit);
+        match self {
+            Self::Repository if name == "info" => Some(Self::Info),
+            Self::Repository if name == "objects" => Some(Self::Objects),
+            Self::Repository if STORES.iter().any(|store| name == *store) => Some(Self::Store),
+            Self::Repository if SHARED.iter().any(|shared| name == *shared) => None,
+            Self::Repository => Some(Self::Repository),
+            Self::Objects if is_fan => None,
+            Self::Objects => Some(Self::Objects),
+            Self::Info | Self::Store => Some(Self::Store),
+        }
+    }
+
+    fn check_file(self, path: &Path, name: &OsStr, id: usize) -> Result<(), Error> {
+        let failed = |source| Error::File { path: path.to_owned(), source };
+        let is_index = name == "index" || name.as_bytes().starts_with(b"sharedindex.");
+        if self == Self::Repository && is_index && path.with_file_name("HEAD").symlink_metadata().is_ok() {
+            let index = small_file::read_bytes(path, MAX_INDEX).map_err(failed)?;
+            if !stays_inside(&index, id) {
+                return Err(Error::Index(path.to_owned()));
+            }
+        }
+        // Clones on the same disk share their objects.
+        let is_written = self != Self::Objects && !(self == Self::Info && READ_ONLY.iter().any(|file| name == *file));
+        // One that git has just replaced is fine.
+        if is_written && path.symlink_metadata().is_ok_and(|found| found.nlink() > 1) {
+            return Err(Error::SecondName(path.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn may_be_link(self, path: &Path, name: &OsStr) -> bool {
+        match self {
+            // That one names a branch.
+            Self::Repository if name == "HEAD" => path.read_link().is_ok_and(|target| target.starts_with("refs")),
+            Self::Repository => SHARED.iter().any(|shared| name == *shared),
+            Self::Info => READ_ONLY.iter().any(|file| name == *file),
+            Self::Objects | Self::Store => false,
+        }
+    }
 }
 
 fn entries(folder: &Path) -> Result<Vec<fs::DirEntry>, Error> {
@@ -147,104 +237,4 @@ fn entries(folder: &Path) -> Result<Vec<fs::DirEntry>, Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         entries => entries.map_err(|source| Error::File { path: folder.to_owned(), source }),
     }
-}
-
-/// As git tells a repository from another folder.
-fn is_repository(git_dir: &Path) -> Result<bool, Error> {
-    if !is_head(&git_dir.join("HEAD")) {
-        return Ok(false);
-    }
-    let common = private::common_dir(git_dir)?;
-    // Git asks only whether they can be entered or executed, so a file will do.
-    Ok(["objects", "refs"].iter().all(|name| common.join(name).exists()))
-}
-
-fn is_head(head: &Path) -> bool {
-    if let Ok(target) = head.read_link() {
-        return target.as_os_str().as_bytes().starts_with(b"refs/");
-    }
-    let mut start = Vec::new();
-    let read = small_file::open(head, u64::MAX).and_then(|file| file.take(MAX_HEAD).read_to_end(&mut start));
-    let is_id = start.len() >= 40 && start[..40].iter().all(u8::is_ascii_hexdigit);
-    let is_branch = start.strip_prefix(b"ref:").is_some_and(|name| {
-        let spaces = name.iter().take_while(|byte| b" \t\n\r".contains(byte)).count();
-        name[spaces..].starts_with(b"refs/")
-    });
-    read.is_ok() && (is_id || is_branch)
-}
-
-/// Where a file `.git` leads. `None` if git doesn't follow it either.
-fn named_by(place: &Path) -> Result<Option<PathBuf>, Error> {
-    let Ok(real) = place.canonicalize() else { return Ok(None) };
-    let Ok(text) = small_file::read_bytes(&real, MAX_POINTER) else { return Ok(None) };
-    let Some(target) = text.strip_prefix(b"gitdir: ") else { return Ok(None) };
-    let target = place.parent().unwrap_or(place).join(OsStr::from_bytes(without_line_end(target)));
-    match target.canonicalize() {
-        Ok(target) => Ok(Some(target)),
-        // Git stops at a zero byte, and so goes on.
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(Error::Elsewhere(place.to_owned())),
-        Err(_) => Ok(None),
-    }
-}
-
-fn leads_to(place: &Path, git_dir: &Path) -> Result<bool, Error> {
-    let target = match fs::metadata(place) {
-        Ok(found) if found.is_dir() => Some(canonical(place)?),
-        _ => named_by(place)?,
-    };
-    Ok(target.as_deref() == Some(git_dir))
-}
-
-/// A linked working tree's folder in its repository says where its file `.git` is.
-fn names_git_file(git_dir: &Path, place: &Path) -> Result<bool, Error> {
-    let file = git_dir.join("gitdir");
-    match small_file::read_bytes(&file, MAX_POINTER) {
-        Ok(named) => Ok(same(&git_dir.join(OsStr::from_bytes(without_line_end(&named))), place)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(source) => Err(Error::File { path: file, source }),
-    }
-}
-
-/// Where a repository says that its files are. Git takes that from these two files alone, and the last one counts, but who
-/// means well names the same folder everywhere.
-fn worktrees(git_dir: &Path) -> Result<Vec<PathBuf>, Error> {
-    let [common, own] = ["config", "config.worktree"].map(|name| worktrees_in(&git_dir.join(name)));
-    Ok([common?, own?].concat())
-}
-
-fn worktrees_in(file: &Path) -> Result<Vec<PathBuf>, Error> {
-    Ok(values(file, "core.worktree")?.into_iter().map(path).collect())
-}
-
-/// Whether `config.worktree` counts.
-fn has_settings_per_worktree(common: &Path) -> Result<bool, Error> {
-    Ok(!values(&common.join("config"), "extensions.worktreeConfig")?.is_empty())
-}
-
-/// The values of a setting in one file, without those that it includes.
-fn values(file: &Path, key: &str) -> Result<Vec<Vec<u8>>, Error> {
-    let text = match small_file::read_bytes(file, MAX_SETTINGS) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        read => read.map_err(|_| Error::NotPlain(file.to_owned()))?,
-    };
-    let mut ask = command(Path::new("/"), GitConfigScope::Repository);
-    ask.env("GIT_DIR", "/nonexistent").args(["config", "--no-includes", "-z", "--file", "-"]);
-    let said = output("config", ask.args(["--get-all", key]), Some(&text))?;
-    match said.status.code() {
-        Some(0) => {}
-        Some(1) => return Ok(Vec::new()),
-        _ => return Err(Error::Failed("config".to_owned())),
-    }
-    let values = said.stdout.strip_suffix(&[0]).unwrap_or(&said.stdout);
-    Ok(values.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect())
-}
-
-/// As git takes the line of a file that only says where something is.
-pub(super) fn without_line_end(text: &[u8]) -> &[u8] {
-    let end = text.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
-    &text[..end]
-}
-
-fn same(one: &Path, other: &Path) -> bool {
-    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }

@@ -3,7 +3,7 @@
 
 use std::{
     fs, io,
-    path::{Component, Path},
+    path::{Component, Path, PathBuf},
 };
 
 use attache_os::small_file;
@@ -19,14 +19,21 @@ const MAX_ALTERNATES: usize = 5;
 const MAX_DEPTH: usize = 3;
 const MAX_LIST: u64 = 64 * 1024;
 
-/// The parts that [`super::PrivateRepository`] shares with a repository.
-pub(super) fn check(git_dir: &Path, common: &Path) -> Result<(), Error> {
+/// The parts that [`super::PrivateRepository`] shares with a repository. Returns the folders of others whose objects it borrows.
+pub(super) fn check(git_dir: &Path, common: &Path) -> Result<Vec<PathBuf>, Error> {
     for file in [git_dir, common].iter().flat_map(|folder| FILES.map(|name| folder.join(name))) {
         if fs::metadata(&file).is_ok_and(|found| !found.is_file()) {
             return Err(Error::NotPlain(file));
         }
     }
-    check_objects(&common.join("objects"), MAX_ALTERNATES)
+    check_objects(common)
+}
+
+/// The objects of a repository, and of others from which it borrows some. Returns where those are.
+pub(super) fn check_objects(common: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut borrowed = Vec::new();
+    check_store(&common.join("objects"), MAX_ALTERNATES, &mut borrowed)?;
+    Ok(borrowed)
 }
 
 /// Whether no part of a path below a folder is a link, and its end a plain file, if it is there.
@@ -45,7 +52,7 @@ pub(super) fn check_path(folder: &Path, below: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn check_objects(objects: &Path, depth: usize) -> Result<(), Error> {
+fn check_store(objects: &Path, depth: usize, borrowed: &mut Vec<PathBuf>) -> Result<(), Error> {
     check_folder(objects, MAX_DEPTH)?;
     let list = objects.join("info/alternates");
     let text = match small_file::read(&list, MAX_LIST) {
@@ -53,10 +60,11 @@ fn check_objects(objects: &Path, depth: usize) -> Result<(), Error> {
         read => read.map_err(|_| Error::NotPlain(list))?,
     };
     let others = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    match depth {
-        0 => Ok(()),
-        _ => others.into_iter().try_for_each(|other| check_objects(&objects.join(other), depth - 1)),
+    for other in others.filter(|_| depth > 0).map(|other| objects.join(other)) {
+        check_store(&other, depth - 1, borrowed)?;
+        borrowed.push(other);
     }
+    Ok(())
 }
 
 /// The folder itself may be a link, but nothing in it.

@@ -4,8 +4,8 @@
 //! A remote can write such files, and the scripts that they run, so nothing in the folder may start a program here.
 
 use std::{
-    fs,
-    io::{self, Read as _},
+    ffi::OsString,
+    fs, io,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
@@ -13,13 +13,17 @@ use std::{
 
 use attache_os::small_file;
 
-use super::{Error, GitConfigScope, GitRepository, command, own, path, plain, run};
+use super::{Error, GitConfigScope, GitRepository, canonical, command, command_in, discovery, own, plain, run};
 
 /// Exists only as long as this value.
 #[derive(Debug)]
 pub(super) struct PrivateRepository {
     dir: PathBuf,
     top: PathBuf,
+    /// Where the user's repository has its objects and refs.
+    common: PathBuf,
+    /// Where git works on its own: it sees the working tree, the two repositories, and no other file of this user.
+    view: Vec<OsString>,
 }
 
 /// The settings that are taken over: formats, and how files are compared. None of them names a program.
@@ -49,15 +53,23 @@ impl PrivateRepository {
     /// Replaces what an earlier process left at `dir`.
     pub(super) fn create(repository: &GitRepository, dir: &Path) -> Result<Self, Error> {
         remove(dir).map_err(|source| Error::File { path: dir.to_owned(), source })?;
-        let private = Self { dir: dir.to_owned(), top: repository.top.clone() };
         let git_dir = &repository.git_dir;
         let common = common_dir(git_dir)?;
-        plain::check(git_dir, &common)?;
+        let borrowed = plain::check(git_dir, &common)?;
         let config = config(&common.join("config"))?;
         if *git_dir != common && config.contains("refstorage = \"reftable\"") {
             return Err(Error::LinkedReftable);
         }
-        private.fill(git_dir, &common, &config).map_err(|source| Error::File { path: dir.to_owned(), source })?;
+        let top = repository.top.clone();
+        fs::create_dir_all(dir).map_err(|source| Error::File { path: dir.to_owned(), source })?;
+        let dir = canonical(dir)?;
+        // What is in the working tree comes with it: a run could put a link there until it is shown by itself.
+        let apart = [&*common, git_dir].into_iter().filter(|folder| !folder.starts_with(&top));
+        let shown: Vec<&Path> = apart.chain([&*top, &dir]).collect();
+        let borrowed: Vec<&Path> = borrowed.iter().map(PathBuf::as_path).collect();
+        let view = attache_sandbox::file_view(&borrowed, &shown);
+        let private = Self { dir: dir.clone(), top, common: common.clone(), view };
+        private.fill(git_dir, &common, &config).map_err(|source| Error::File { path: dir, source })?;
         Ok(private)
     }
 
@@ -100,11 +112,10 @@ impl PrivateRepository {
 
     /// Lets git write the logs of `HEAD` and of this branch. Otherwise it writes none: it follows a link in their place.
     pub(super) fn write_logs(&self, git_dir: &Path, branch: &str) -> Result<(), Error> {
-        let common = common_dir(git_dir)?;
         plain::check_path(git_dir, Path::new("logs/HEAD"))?;
-        plain::check_path(&common, &Path::new("logs").join(branch))?;
-        plain::check_path(&common, Path::new(branch))?;
-        for (from, name) in [(&*common, "logs/refs"), (git_dir, "logs/HEAD")] {
+        plain::check_path(&self.common, &Path::new("logs").join(branch))?;
+        plain::check_path(&self.common, Path::new(branch))?;
+        for (from, name) in [(&*self.common, "logs/refs"), (git_dir, "logs/HEAD")] {
             let target = from.join(name);
             if target.exists() {
                 symlink(&target, self.dir.join(name)).map_err(|source| Error::File { path: target, source })?;
@@ -115,14 +126,18 @@ impl PrivateRepository {
 
     /// A command with this repository's own index.
     pub(super) fn git(&self) -> Command {
-        self.git_with(GitConfigScope::Repository)
+        self.located(command_in(&self.view, &self.top, GitConfigScope::Repository))
     }
 
-    /// For commands that run no program, whatever the user's own configuration says.
-    pub(super) fn git_with(&self, config: GitConfigScope) -> Command {
-        let mut command = command(&self.top, config);
-        command.env("GIT_DIR", &self.dir).env("GIT_WORK_TREE", &self.top);
-        command
+    /// For commands that only answer and run no program, whatever the user's own configuration says. It can name files
+    /// anywhere.
+    pub(super) fn git_of_user(&self) -> Command {
+        self.located(command(&self.top, GitConfigScope::User))
+    }
+
+    fn located(&self, mut git: Command) -> Command {
+        git.env("GIT_DIR", &self.dir).env("GIT_WORK_TREE", &self.top);
+        git
     }
 
     pub(super) fn index(&self) -> PathBuf {
@@ -146,21 +161,14 @@ fn remove(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Where a linked worktree has its objects, refs and configuration.
+/// Where a linked worktree has its objects, refs and configuration, as git says.
 pub(super) fn common_dir(git_dir: &Path) -> Result<PathBuf, Error> {
-    let file = git_dir.join("commondir");
-    let read = || {
-        let mut bytes = Vec::new();
-        small_file::open(&file, MAX_POINTER)?.read_to_end(&mut bytes).map(|_| bytes)
+    let ask = || {
+        let mut git = discovery(git_dir);
+        git.arg("--git-dir").arg(git_dir);
+        git
     };
-    match read() {
-        Ok(bytes) => {
-            let joined = git_dir.join(path(own::without_line_end(&bytes).to_vec()));
-            fs::canonicalize(&joined).map_err(|source| Error::File { path: joined, source })
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(git_dir.to_owned()),
-        Err(source) => Err(Error::File { path: file, source }),
-    }
+    own::ask(&ask)?.map(|found| found.common).ok_or_else(|| Error::Unusable(git_dir.to_owned()))
 }
 
 /// The harmless settings of the repository's own configuration file, without those of included files.

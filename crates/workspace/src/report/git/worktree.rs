@@ -28,7 +28,7 @@ use attache_protocol::{RunId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use self::place::RepositoryFolder;
-pub use self::{apply::Applied, prune::KEPT_FOR};
+pub use self::{apply::AppliedFiles, prune::KEPT_FOR};
 use super::{GitConfigScope, GitRepository, PrivateRepository, output, plain, resolve, run, signed, text, write_tree};
 use crate::export::show;
 
@@ -123,7 +123,7 @@ pub enum Error {
     #[error("{0} is still working in its worktree; wait until it ends, or cancel it")]
     Working(RunId),
     /// It could put a link in the way of git.
-    #[error("another run inside walls is working in {}; try again when it has ended, or give this run a worktree", .0.display())]
+    #[error("another sandboxed run is working in {}; try again when it has ended, or give this run a worktree", .0.display())]
     Busy(PathBuf),
     #[error("there is no worktree of {0}")]
     Absent(RunId),
@@ -174,14 +174,16 @@ impl WorktreeFolder {
         if folder.starts_with(&found.top) {
             return Err(Error::Inside(folder));
         }
-        let common = super::private::common_dir(&found.git_dir)?;
+        let common = found.check()?;
         if common.join("reftable").exists() {
             return Err(Error::Reftable);
         }
         let _alone = alone::in_repository(&found.top, &common, alone::CREATE_TIMEOUT)?;
         let source = PrivateRepository::create(&found, &self.scratch(run))?;
         // Nobody changes it any more.
-        found.check()?;
+        if found.check()? != common {
+            return Err(Error::Replaced(common));
+        }
         source::check_objects(&common)?;
         let base = resolve(&source, "HEAD", "commit")?.ok_or_else(|| Error::Unborn(found.top.clone()))?;
         drop(source);
@@ -483,8 +485,8 @@ impl RunWorktree {
     /// Nothing has led it to another repository since.
     fn check_source(&self) -> Result<(), Error> {
         let WorktreeRecord { git_dir, common, .. } = &self.record;
-        match super::private::common_dir(git_dir)? == *common {
-            true => Ok(self.source().check()?),
+        match self.source().check()? == *common {
+            true => Ok(()),
             false => Err(Error::Replaced(git_dir.join("commondir"))),
         }
     }

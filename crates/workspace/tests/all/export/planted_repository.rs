@@ -299,6 +299,105 @@ fn a_file_that_leads_to_a_repository_cannot_be_changed() {
     assert!(!trace(&dir).exists());
 }
 
+/// Git with recorded resolutions copies the files that `MERGE_RR` names to where a remote can read them, and overwrites them
+/// with what was recorded. `ORIG_HEAD` is replaced by whoever merges or resets, with what it refers to.
+#[test]
+fn what_an_unfinished_merge_names_is_not_followed() {
+    const ID: &str = "1234567890123456789012345678901234567890";
+    let named = format!("{ID}\t../private\0");
+    let prepared = |dir: &Path| {
+        fs::write(dir.parent().unwrap().join("private"), "SECRET\n").unwrap();
+        assert!(git(dir, &["init", "--quiet", "--initial-branch=main"]));
+        assert!(git(dir, &["config", "rerere.enabled", "true"]));
+        assert!(git(dir, &["commit", "--quiet", "--allow-empty", "-m", "first"]));
+        let recorded = dir.join(".git/rr-cache").join(ID);
+        fs::create_dir_all(&recorded).unwrap();
+        fs::write(recorded.join("preimage"), "x\n").unwrap();
+    };
+    let is_copied = |dir: &Path| dir.join(".git/rr-cache").join(ID).join("postimage").exists();
+    let (_all, dir) = beside();
+    prepared(&dir);
+    fs::write(dir.join(".git/MERGE_RR"), &named).unwrap();
+    git(&dir, &["commit", "--quiet", "--allow-empty", "-m", "second"]);
+    assert!(is_copied(&dir), "git follows it, so this test can fail");
+
+    let fixture = ExportFixture::new(prepared);
+    let (dir, export) = (fixture.dir(), &fixture.export);
+    fixture.write("plain", named.as_bytes());
+    export.make_dir(b".git/worktrees/w", 0o755).unwrap_err();
+    for name in ["MERGE_RR", "ORIG_HEAD"] {
+        let (path, lock) = (format!(".git/{name}"), format!(".git/{name}.lock"));
+        assert_eq!(export.open_file(path.as_bytes(), &NEW).unwrap_err().name(), "denied", "{name}");
+        assert_eq!(export.hard_link(b"plain", path.as_bytes()).unwrap_err().name(), "denied", "{name}");
+        for content in [&named, "ref: refs/heads/main\n"] {
+            fixture.write(&lock, content.as_bytes());
+            let refused = export.rename(lock.as_bytes(), path.as_bytes(), ReplaceMode::Always).unwrap_err();
+            assert_eq!(refused.name(), "denied", "{name} {content}");
+        }
+        // Git leaves an empty one itself.
+        assert!(fs::read(dir.join(path)).unwrap_or_default().is_empty());
+    }
+    git(&dir, &["commit", "--quiet", "--allow-empty", "-m", "second"]);
+    assert!(!is_copied(&dir));
+    // As git does it.
+    for (name, content) in [("MERGE_RR", String::new()), ("ORIG_HEAD", format!("{ID}\n"))] {
+        let (path, lock) = (format!(".git/{name}"), format!(".git/{name}.lock"));
+        fixture.write(&lock, content.as_bytes());
+        export.rename(lock.as_bytes(), path.as_bytes(), ReplaceMode::Always).unwrap();
+    }
+}
+
+/// Git truncates the message of a commit in place, and appends to its logs.
+#[test]
+fn nothing_of_a_repository_is_the_same_file_as_anything_else() {
+    let fixture = ExportFixture::new(|dir| {
+        fs::write(dir.join("thesis"), "years of work\n").unwrap();
+        assert!(git(dir, &["init", "--quiet", "--initial-branch=main"]));
+        assert!(git(dir, &["commit", "--quiet", "--allow-empty", "-m", "first"]));
+        assert!(git(dir, &["init", "--quiet", "--bare", "mirror"]));
+    });
+    let (dir, export) = (fixture.dir(), &fixture.export);
+    export.remove_file(b".git/COMMIT_EDITMSG").unwrap();
+    for (from, to) in [
+        ("thesis", ".git/COMMIT_EDITMSG"),
+        ("thesis", ".git/logs/refs/heads/other"),
+        (".git/refs/heads/main", ".git/COMMIT_EDITMSG"),
+        (".git/logs/HEAD", "log"),
+        ("thesis", "mirror/FETCH_HEAD"),
+        ("mirror/HEAD", "head"),
+    ] {
+        let refused = export.hard_link(from.as_bytes(), to.as_bytes()).unwrap_err();
+        assert_eq!(refused.name(), "denied", "{from} {to}");
+    }
+    for target in [".git/config", "./.GIT/HEAD"] {
+        assert_eq!(export.symlink(target.as_bytes(), b"out.log").unwrap_err().name(), "denied", "{target}");
+    }
+    export.symlink(b".git/annex/objects/ab", b"annexed").unwrap();
+    assert!(git(&dir, &["commit", "--quiet", "--allow-empty", "-m", "second"]));
+    assert_eq!(fs::read_to_string(dir.join("thesis")).unwrap(), "years of work\n");
+    // As git does it.
+    let object = ".git/objects/e6/9de29bb2d1d6434b8b29ae775ad8c2e48c5391";
+    export.make_dir(b".git/objects/e6", 0o755).unwrap();
+    let packed = [0x78, 0x9c, 0x4b, 0xca, 0xc9, 0x4f, 0x52, 0x30, 0x60, 0x00, 0x00, 0x09, 0xb0, 0x01, 0xf0];
+    fixture.write(".git/objects/e6/tmp_obj_1", &packed);
+    export.hard_link(b".git/objects/e6/tmp_obj_1", object.as_bytes()).unwrap();
+    export.hard_link(b"thesis", b"copy").unwrap();
+}
+
+/// Whether or not its settings can be written.
+#[test]
+fn a_folder_of_the_right_name_does_not_become_a_repository() {
+    let fixture = ExportFixture::new(|dir| fs::create_dir(dir.join("sub")).unwrap());
+    let (dir, export) = (fixture.dir(), &fixture.export);
+    for path in ["sub/.git", "sub/.git/objects", "sub/.git/refs"] {
+        export.make_dir(path.as_bytes(), 0o755).unwrap();
+    }
+    fixture.write("sub/.git/HEAD.lock", b"ref: refs/heads/main\n");
+    let refused = export.rename(b"sub/.git/HEAD.lock", b"sub/.git/HEAD", ReplaceMode::Always).unwrap_err();
+    assert!(refused.to_string().contains("would turn the folder into a git repository"), "{refused}");
+    assert!(!git(&dir.join("sub"), &["status"]));
+}
+
 #[test]
 fn a_second_name_of_a_file_that_leads_to_a_repository_cannot_change_it() {
     let fixture = ExportFixture::new(|dir| {
@@ -335,6 +434,29 @@ fn check_that_no_filter_runs(dir: &Path, filter: &str) {
     assert!(!scratch.exists());
     work_as_host(dir);
     assert!(trace(dir).exists(), "git on the host runs the filter, so this test can fail");
+}
+
+/// Git takes a folder for a bare repository whatever its name is.
+#[test]
+fn masked_credentials_are_not_committed_for_the_remote() {
+    let fixture = ExportFixture::new(|dir| {
+        assert!(git(dir, &["init", "--quiet", "--initial-branch=main"]));
+        assert!(git(dir, &["init", "--quiet", "--bare", "mirror"]));
+        assert!(git(&dir.join("mirror"), &["config", "remote.origin.url", "https://ann:SECRET@example.org/x"]));
+        fs::create_dir(dir.join("plain")).unwrap();
+        fs::write(dir.join("plain/config"), "url = https://ann:OTHER@example.org/x\n").unwrap();
+    });
+    let dir = fixture.dir();
+    assert!(!String::from_utf8(fixture.read("mirror/config").unwrap()).unwrap().contains("SECRET"));
+    let found = GitRepository::find(&dir).unwrap().unwrap();
+    let delegation = DelegationId::from_uuid(Env::seeded(1).uuid());
+    let (scratch, rules) = (dir.parent().unwrap().join("scratch"), ExportPatterns::default());
+    let now = Timestamp::from_millis(1_700_000_000_000);
+    let snapshot = GitSnapshot { delegation: &delegation, message: "m", rules: &rules, scratch: &scratch, now };
+    let saved = found.snapshot(&snapshot).unwrap();
+    let listed = git_output(&dir, &["ls-tree", "-r", "--name-only", &saved]);
+    assert!(listed.contains("mirror/HEAD") && listed.contains("plain/config"), "{listed}");
+    assert!(!listed.contains("mirror/config"), "{listed}");
 }
 
 #[test]

@@ -325,7 +325,7 @@ fn nothing_is_reverted_where_a_link_leads() {
     fs::rename(&dir, &moved).unwrap();
     std::os::unix::fs::symlink(elsewhere.path(), &dir).unwrap();
     let refused = report::revert(&dir, &changes, &RevertRequest::default()).unwrap_err();
-    assert!(refused.to_string().contains("now leads through a link"), "{refused}");
+    assert!(refused.to_string().contains("now contains a symbolic link"), "{refused}");
     assert!(fs::read_dir(elsewhere.path()).unwrap().next().is_none());
     fs::remove_file(&dir).unwrap();
     fs::rename(&moved, &dir).unwrap();

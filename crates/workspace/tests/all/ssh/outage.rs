@@ -8,7 +8,7 @@ use std::{
 
 use attache_protocol::{env::Env, wire::awcp::AccessMode};
 use attache_workspace::{
-    export::{Cause, Export, ExportAudit, ExportAuditEntry, ExportTerms, FailedChanges, OriginalsFolder},
+    export::{Export, ExportAudit, ExportAuditEntry, ExportTerms, FailedChanges, FailureCause, OriginalsFolder},
     ssh::{LeaseAccess, make_key},
 };
 
@@ -72,7 +72,7 @@ async fn a_file_open_when_the_connection_broke_affects_the_work_until_rewritten(
     assert_eq!(status(&raw.ask(4, 4, &[&handle])), Some(0));
     assert_eq!(failures.affected(), ["half"]);
     let counts: Vec<_> = failures.0.lock().unwrap().counts().collect();
-    assert_eq!(counts, [(Cause::Interrupted, 2)]);
+    assert_eq!(counts, [(FailureCause::Interrupted, 2)]);
     assert_eq!(fs::read_to_string(lease.folder.join("half")).unwrap(), "half of it");
 }
 

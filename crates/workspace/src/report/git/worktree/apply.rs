@@ -9,7 +9,7 @@ use super::{
 
 /// What was applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Applied {
+pub struct AppliedFiles {
     /// Relative to the top.
     pub files: Vec<String>,
 }
@@ -17,7 +17,7 @@ pub struct Applied {
 impl RunWorktree {
     /// Applies the changes to the source's files as uncommitted ones. What changed there since is merged line by line; if
     /// that isn't possible for one file, nothing is changed.
-    pub fn apply(&self, now: Timestamp) -> Result<Applied, Error> {
+    pub fn apply(&self, now: Timestamp) -> Result<AppliedFiles, Error> {
         let _lock = self.lock()?;
         let theirs = {
             let private = self.repository()?;
@@ -40,10 +40,10 @@ impl RunWorktree {
         let merged = merge(&private, (base, &ours, &theirs), now)?;
         let files = names(&private, &ours, &merged)?;
         if files.is_empty() {
-            return Ok(Applied { files: Vec::new() });
+            return Ok(AppliedFiles { files: Vec::new() });
         }
         self.patch(&private, &ours, &merged).map_err(|error| self.restore(&private, &ours, &files, error))?;
-        Ok(Applied { files: files.iter().map(|name| show(name)).collect() })
+        Ok(AppliedFiles { files: files.iter().map(|name| show(name)).collect() })
     }
 
     fn patch(&self, private: &PrivateRepository, from: &str, to: &str) -> Result<(), Error> {

@@ -16,7 +16,7 @@ use crate::export::show;
 
 /// What was found.
 #[derive(Debug, Default)]
-pub(super) struct LeftBehind {
+pub(super) struct LeftoverFiles {
     /// Folders that aren't a part of the changes: repositories, and the folders of submodules with anything in them. Each
     /// ends with a slash.
     pub(super) nested: Vec<String>,
@@ -38,13 +38,13 @@ const PARTS: [&str; 3] = ["HEAD", "objects", "refs"];
 
 impl RunWorktree {
     /// Looks at every folder, also at ignored ones.
-    pub(super) fn left_behind(&self, private: &PrivateRepository) -> Result<LeftBehind, Error> {
+    pub(super) fn left_behind(&self, private: &PrivateRepository) -> Result<LeftoverFiles, Error> {
         let saved = self.beside("index");
         fs::copy(&saved, private.index()).map_err(at(&saved))?;
         let index = IndexedPaths::of(private)?;
         let top = self.files();
         let attachments = self.attachments();
-        let mut left = LeftBehind::default();
+        let mut left = LeftoverFiles::default();
         let mut folders = vec![PathBuf::new()];
         while let Some(folder) = folders.pop() {
             let path = top.join(&folder);

@@ -1,4 +1,4 @@
-//! Old worktrees. What nobody committed is committed to the branch before the files are removed, so nothing is lost.
+//! Old worktrees. Uncommitted changes are committed to the branch before the files are removed, so nothing is lost.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use attache_protocol::Timestamp;
 
 use super::{Error, RunWorktree, WorktreeFolder};
 
-/// How long a worktree is kept that nobody discards.
+/// How long a worktree is kept if it isn't discarded.
 pub const KEPT_FOR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 impl WorktreeFolder {

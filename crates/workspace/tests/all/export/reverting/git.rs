@@ -193,7 +193,8 @@ fn a_repository_that_leads_elsewhere_is_not_used() {
     let plant: [(&str, &dyn Fn(&Path)); 9] = [
         ("worktree", &|_| drop(git(&lent, &["config", "core.worktree", "../../../private"]))),
         ("worktree with a comment", &|git_dir| {
-            let config = "[core]\n\tworktree = ../../lent\n[CORE]worktree=/ ; ../../lent\n";
+            let config =
+                "[core]\n\trepositoryformatversion = 0\n\tworktree = ../../lent\n[CORE]worktree=/ ; ../../lent\n";
             fs::write(git_dir.join("config"), config).unwrap();
         }),
         ("config.worktree", &|git_dir| {
@@ -237,7 +238,7 @@ fn a_repository_that_leads_elsewhere_is_not_used() {
             let refused = GitRepository::find(below).unwrap_err().to_string();
             let is_named = refused.contains("leads elsewhere") || refused.contains("is a link or a special file");
             assert!(is_named, "{what}: {refused}");
-            assert_eq!(GitRepository::check_own(below).unwrap_err().to_string(), refused, "{what}");
+            assert_eq!(GitRepository::check_own(below, &[]).unwrap_err().to_string(), refused, "{what}");
         }
         assert!(found.snapshot(&snapshot).is_err(), "{what}");
         assert!(found.commit(&[b"f".to_vec()], "m", &scratch, NOW).is_err(), "{what}");
@@ -273,14 +274,14 @@ fn what_git_writes_in_a_repository_is_no_link() {
         "objects/pack",
     ] {
         start();
-        assert!(GitRepository::check_own(&repo).is_ok());
+        assert!(GitRepository::check_own(&repo, &[]).is_ok());
         let place = repo.join(".git").join(name);
         match place.is_dir() {
             true => fs::remove_dir_all(&place).unwrap(),
             false => drop(fs::remove_file(&place)),
         }
         std::os::unix::fs::symlink("../elsewhere", &place).unwrap();
-        let refused = GitRepository::check_own(&repo).unwrap_err();
+        let refused = GitRepository::check_own(&repo, &[]).unwrap_err();
         assert!(matches!(&refused, Error::NotPlain(path) if *path == place), "{name}: {refused}");
         fs::remove_dir_all(&repo).unwrap();
     }
@@ -290,8 +291,127 @@ fn what_git_writes_in_a_repository_is_no_link() {
         let _ = fs::remove_dir_all(&place).or_else(|_| fs::remove_file(&place));
         std::os::unix::fs::symlink(target, &place).unwrap();
     }
-    assert!(GitRepository::check_own(&repo).is_ok(), "people share those");
-    assert!(GitRepository::check_own(&root).is_ok(), "there is none");
+    assert!(GitRepository::check_own(&repo, &[]).is_ok(), "people share those");
+    assert!(GitRepository::check_own(&root, &[]).is_ok(), "there is none");
+}
+
+/// Git reads and writes whatever the files that it trusts lead to.
+#[test]
+fn what_git_trusts_in_a_repository_leads_nowhere_else() {
+    type Planting<'a> = &'a dyn Fn(&Path);
+    let all = tempfile::tempdir().unwrap();
+    let root = all.path().canonicalize().unwrap();
+    let (repo, secret) = (root.join("repo"), root.join("secret"));
+    fs::write(&secret, "SECRET\n").unwrap();
+    let index = |path: &str| {
+        let mut bytes = [&b"DIRC\0\0\0\x02\0\0\0\x01"[..], &[0; 60]].concat();
+        bytes[12 + 24..12 + 28].copy_from_slice(&0o100_644_u32.to_be_bytes());
+        bytes.extend(u16::try_from(path.len()).unwrap().to_be_bytes());
+        bytes.extend(path.as_bytes());
+        bytes.resize(12 + ((62 + path.len()) / 8 + 1) * 8, 0);
+        bytes.extend([0; 20]);
+        bytes
+    };
+    let is = |error: &Error, name: &str| match error {
+        Error::Index(path) | Error::SecondName(path) | Error::NotPlain(path) => path.ends_with(name),
+        _ => false,
+    };
+    let plant: [(&str, Planting<'_>); 5] = [
+        (".git/index", &|git_dir| fs::write(git_dir.join("index"), index("../secret")).unwrap()),
+        (".git/modules/lib/index", &|git_dir| {
+            let module = git_dir.join("modules/lib");
+            fs::create_dir_all(&module).unwrap();
+            fs::write(module.join("HEAD"), "ref: refs/heads/main\n").unwrap();
+            fs::write(module.join("index"), index(".git/config")).unwrap();
+        }),
+        (".git/COMMIT_EDITMSG", &|git_dir| {
+            fs::remove_file(git_dir.join("COMMIT_EDITMSG")).unwrap();
+            fs::hard_link(git_dir.join("refs/heads/main"), git_dir.join("COMMIT_EDITMSG")).unwrap();
+            fs::write(git_dir.join("packed-refs"), "").unwrap();
+        }),
+        ("other/info/alternates", &|git_dir| {
+            let other = git_dir.join("other/info");
+            fs::create_dir_all(&other).unwrap();
+            fs::write(git_dir.join("objects/info/alternates"), "../other\n").unwrap();
+            std::os::unix::fs::symlink(&secret, other.join("alternates")).unwrap();
+        }),
+        (".git/d/l", &|git_dir| {
+            fs::create_dir(git_dir.join("d")).unwrap();
+            std::os::unix::fs::symlink("../..", git_dir.join("d/l")).unwrap();
+        }),
+    ];
+    for (name, plant) in plant {
+        git(&root, &["init", "--quiet", "--initial-branch=main", "repo"]);
+        git(&repo, &["commit", "--quiet", "--allow-empty", "-m", "first"]);
+        fs::write(repo.join(".git/index"), index("a")).unwrap();
+        assert!(GitRepository::check_own(&repo, &[]).is_ok(), "{name}");
+        plant(&repo.join(".git"));
+        let refused = GitRepository::check_own(&repo, &[]).unwrap_err();
+        let is_either = name == ".git/COMMIT_EDITMSG" && is(&refused, "main");
+        assert!(is(&refused, name) || is_either, "{name}: {refused}");
+        fs::remove_dir_all(&repo).unwrap();
+    }
+}
+
+/// What nobody thought of leads nowhere, either.
+#[test]
+fn git_of_ours_sees_no_file_beside_the_folder() {
+    if attache_sandbox::file_view(&[], &[]).is_empty() {
+        eprintln!("skipped: there are no namespaces here");
+        return;
+    }
+    let all = tempfile::tempdir().unwrap();
+    let root = all.path().canonicalize().unwrap();
+    let repo = root.join("repo");
+    git(&root, &["init", "--quiet", "--initial-branch=main", "repo"]);
+    fs::write(repo.join("f"), "f\n").unwrap();
+    git(&repo, &["add", "f"]);
+    git(&repo, &["commit", "--quiet", "-m", "first"]);
+    let (branch, elsewhere) = (repo.join(".git/refs/heads/main"), root.join("elsewhere"));
+    let head = git(&repo, &["rev-parse", "HEAD"]);
+    let (scratch, rules) = (root.join("scratch"), ExportPatterns::default());
+    let parents = |seed| {
+        let delegation = DelegationId::from_uuid(attache_protocol::env::Env::seeded(seed).uuid());
+        let snapshot =
+            GitSnapshot { delegation: &delegation, message: "m", rules: &rules, scratch: &scratch, now: NOW };
+        let saved = GitRepository::find(&repo).unwrap().unwrap().snapshot(&snapshot).unwrap();
+        assert_eq!(git(&repo, &["show", &format!("{saved}:f")]), "f");
+        git(&repo, &["log", "-1", "--format=%P", &saved])
+    };
+    assert_eq!(parents(7), head);
+    fs::rename(&branch, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &branch).unwrap();
+    assert_eq!(git(&repo, &["rev-parse", "HEAD"]), head, "git follows it, so this test can fail");
+    assert_eq!(parents(8), "");
+}
+
+/// A `.git` that git passes over isn't the repository that it uses.
+#[test]
+fn what_git_finds_is_what_is_checked() {
+    let all = tempfile::tempdir().unwrap();
+    let root = all.path().canonicalize().unwrap();
+    let sub = root.join("work/sub");
+    git(&root, &["init", "--quiet", "prod"]);
+    fs::create_dir_all(&sub).unwrap();
+    fs::write(root.join("work/.git"), "gitdir: ../prod/.git\n").unwrap();
+    let decoys: [&dyn Fn(&Path); 3] = [
+        &|decoy| drop(git(decoy, &["init", "--quiet"])),
+        &|decoy| {
+            git(decoy, &["init", "--quiet"]);
+            fs::write(decoy.join(".git/HEAD"), "nothing\n").unwrap();
+        },
+        &|decoy| fs::create_dir_all(decoy.join(".git/objects")).unwrap(),
+    ];
+    for (at, decoy) in decoys.into_iter().enumerate() {
+        decoy(&sub);
+        let checked = GitRepository::check_own(&sub, &[]);
+        assert_eq!(matches!(checked, Err(Error::Elsewhere(_))), at > 0, "{at}");
+        fs::remove_dir_all(sub.join(".git")).unwrap();
+    }
+    // One that git can't use now may lead somewhere later.
+    fs::write(root.join("work/.git"), "gitdir: ../later/.git\n").unwrap();
+    let refused = GitRepository::check_own(&sub, &[]).unwrap_err();
+    assert!(matches!(&refused, Error::Unusable(place) if *place == root.join("work/.git")), "{refused}");
 }
 
 /// Everything in a repository, by name and content.

@@ -1,5 +1,5 @@
-//! Connections that haven't authenticated yet. Their number is limited. A new one takes the place of the oldest of whoever has
-//! the most, so that nobody keeps others out by opening connections and waiting.
+//! Connections that haven't authenticated yet. Their number is limited. A new one replaces the oldest connection of the host
+//! that has the most, so that nobody can lock others out by opening connections and waiting.
 
 use std::{
     collections::BTreeMap,
@@ -11,29 +11,29 @@ use tokio_util::sync::CancellationToken;
 
 /// Clones share the same slots.
 #[derive(Debug, Clone)]
-pub(super) struct Strangers {
+pub(super) struct UnauthenticatedConnections {
     max: usize,
-    waiting: Arc<Mutex<WaitingStrangers>>,
+    waiting: Arc<Mutex<WaitingConnections>>,
 }
 
 /// The slot of one connection. Dropped once it has authenticated, or has ended.
 #[derive(Debug)]
-pub(super) struct StrangerSlot {
+pub(super) struct UnauthenticatedSlot {
     number: u64,
-    strangers: Strangers,
+    connections: UnauthenticatedConnections,
 }
 
 #[derive(Debug, Default)]
-struct WaitingStrangers {
+struct WaitingConnections {
     /// By number: the oldest first.
-    slots: BTreeMap<u64, Stranger>,
+    slots: BTreeMap<u64, WaitingConnection>,
     next: u64,
     /// When it was last logged that one was closed.
     logged: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Stranger {
+struct WaitingConnection {
     /// The host it connects from.
     host: String,
     cut: CancellationToken,
@@ -42,51 +42,51 @@ struct Stranger {
 /// Whoever floods the port must not fill the log as well.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-// === impl Strangers ===
+// === impl UnauthenticatedConnections ===
 
-impl Strangers {
+impl UnauthenticatedConnections {
     pub(super) fn new(max: usize) -> Self {
         Self { max, waiting: Arc::default() }
     }
 
     /// Takes a slot for a connection from this address, and closes another one if there is none left.
-    pub(super) fn admit(&self, from: &str, cut: &CancellationToken) -> StrangerSlot {
+    pub(super) fn admit(&self, from: &str, cut: &CancellationToken) -> UnauthenticatedSlot {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.slots.len() >= self.max {
             waiting.close_one();
         }
         let number = waiting.next;
         waiting.next += 1;
-        waiting.slots.insert(number, Stranger { host: host(from).to_owned(), cut: cut.clone() });
-        StrangerSlot { number, strangers: self.clone() }
+        waiting.slots.insert(number, WaitingConnection { host: host(from).to_owned(), cut: cut.clone() });
+        UnauthenticatedSlot { number, connections: self.clone() }
     }
 }
 
-// === impl WaitingStrangers ===
+// === impl WaitingConnections ===
 
-impl WaitingStrangers {
+impl WaitingConnections {
     fn close_one(&mut self) {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for stranger in self.slots.values() {
-            *counts.entry(&stranger.host).or_default() += 1;
+        for connection in self.slots.values() {
+            *counts.entry(&connection.host).or_default() += 1;
         }
         let most = counts.values().max().copied().unwrap_or(0);
-        let oldest = self.slots.iter().find(|(_, stranger)| counts.get(&*stranger.host) == Some(&most));
+        let oldest = self.slots.iter().find(|(_, connection)| counts.get(&*connection.host) == Some(&most));
         let Some(number) = oldest.map(|(number, _)| *number) else { return };
-        let Some(stranger) = self.slots.remove(&number) else { return };
-        stranger.cut.cancel();
+        let Some(connection) = self.slots.remove(&number) else { return };
+        connection.cut.cancel();
         if self.logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
             self.logged = Some(Instant::now());
-            tracing::warn!(host = stranger.host, "too many unauthenticated SSH connections; closing the oldest");
+            tracing::warn!(host = connection.host, "too many unauthenticated SSH connections; closing the oldest");
         }
     }
 }
 
-// === impl StrangerSlot ===
+// === impl UnauthenticatedSlot ===
 
-impl Drop for StrangerSlot {
+impl Drop for UnauthenticatedSlot {
     fn drop(&mut self) {
-        self.strangers.waiting.lock().unwrap_or_else(PoisonError::into_inner).slots.remove(&self.number);
+        self.connections.waiting.lock().unwrap_or_else(PoisonError::into_inner).slots.remove(&self.number);
     }
 }
 
@@ -101,17 +101,17 @@ mod tests {
 
     #[test]
     fn the_oldest_of_whoever_has_the_most_is_closed() {
-        let strangers = Strangers::new(3);
+        let unauthenticated = UnauthenticatedConnections::new(3);
         let cuts: Vec<CancellationToken> = (0..5).map(|_| CancellationToken::new()).collect();
         let closed = || cuts.iter().map(CancellationToken::is_cancelled).collect::<Vec<_>>();
-        let _quiet = strangers.admit("10.0.0.1:1", &cuts[0]);
-        let _first = strangers.admit("10.0.0.2:1", &cuts[1]);
-        let second = strangers.admit("10.0.0.2:2", &cuts[2]);
-        let _third = strangers.admit("10.0.0.2:3", &cuts[3]);
+        let _quiet = unauthenticated.admit("10.0.0.1:1", &cuts[0]);
+        let _first = unauthenticated.admit("10.0.0.2:1", &cuts[1]);
+        let second = unauthenticated.admit("10.0.0.2:2", &cuts[2]);
+        let _third = unauthenticated.admit("10.0.0.2:3", &cuts[3]);
         assert_eq!(closed(), [false, true, false, false, false]);
         // Once it has authenticated, it can't be closed any more, and its slot is free.
         drop(second);
-        let _fourth = strangers.admit("10.0.0.2:4", &cuts[4]);
+        let _fourth = unauthenticated.admit("10.0.0.2:4", &cuts[4]);
         assert_eq!(closed(), [false, true, false, false, false]);
     }
 }

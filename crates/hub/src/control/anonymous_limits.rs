@@ -17,10 +17,10 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 /// Bytes that each agent received in the current hour. There are at most as many entries as agents that serve anonymous
 /// callers.
 #[derive(Debug, Default)]
-pub(crate) struct Guests(Mutex<HashMap<AgentId, Received>>);
+pub(crate) struct AnonymousUsage(Mutex<HashMap<AgentId, ReceivedBytes>>);
 
 #[derive(Debug, Clone, Copy)]
-struct Received {
+struct ReceivedBytes {
     since: Instant,
     bytes: u64,
 }
@@ -29,7 +29,7 @@ struct Received {
 
 impl Handle {
     /// Applies the limits to callers without a credential. Other callers are not limited here.
-    pub(crate) async fn admit_guest(&self, by: &Principal, bytes: usize) -> Result<()> {
+    pub(crate) async fn admit_anonymous(&self, by: &Principal, bytes: usize) -> Result<()> {
         let PrincipalKind::Anonymous { agent } = by.who else { return Ok(()) };
         let queue = self.options().anonymous_queue;
         let filter = RunFilter { agent: Some(agent), status: Some(RunStatus::Pending), ..RunFilter::default() };
@@ -39,13 +39,13 @@ impl Handle {
         if waiting.items.len() >= queue || waiting.next.is_some() {
             return Err(refuse("The agent's queue for callers without a credential is full."));
         }
-        self.admit_guest_bytes(by, bytes)
+        self.admit_anonymous_bytes(by, bytes)
     }
 
     /// The same for input to an existing run.
-    pub(crate) fn admit_guest_bytes(&self, by: &Principal, bytes: usize) -> Result<()> {
+    pub(crate) fn admit_anonymous_bytes(&self, by: &Principal, bytes: usize) -> Result<()> {
         let PrincipalKind::Anonymous { agent } = by.who else { return Ok(()) };
-        match self.guests().take(agent, bytes as u64, self.options().anonymous_bytes_per_hour) {
+        match self.anonymous_usage().take(agent, bytes as u64, self.options().anonymous_bytes_per_hour) {
             true => Ok(()),
             false => Err(refuse("The agent has received its hourly limit from callers without a credential.")),
         }
@@ -56,15 +56,15 @@ fn refuse(message: &'static str) -> Error {
     Error::new(Code::QuotaExceeded, message).hint("Try again later, or send a credential.").retry_after(HOUR / 60)
 }
 
-// === impl Guests ===
+// === impl AnonymousUsage ===
 
-impl Guests {
+impl AnonymousUsage {
     fn take(&self, agent: AgentId, bytes: u64, most: u64) -> bool {
         let now = Instant::now();
         let mut agents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let received = agents.entry(agent).or_insert(Received { since: now, bytes: 0 });
+        let received = agents.entry(agent).or_insert(ReceivedBytes { since: now, bytes: 0 });
         if now.duration_since(received.since) >= HOUR {
-            *received = Received { since: now, bytes: 0 };
+            *received = ReceivedBytes { since: now, bytes: 0 };
         }
         let sum = received.bytes.saturating_add(bytes);
         if sum > most {

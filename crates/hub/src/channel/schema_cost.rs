@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 /// All nodes of a schema, with references expanded.
-const MAX_WEIGHT: u64 = 20_000;
+const MAX_KEYWORDS: u64 = 20_000;
 /// Per registration.
 const MAX_PATTERNS: usize = 64;
-/// The drafts whose keywords are weighed.
+/// The drafts whose keywords are measured.
 const KNOWN_DRAFTS: [&str; 3] = ["2020-12", "2019-09", "draft-07"];
 /// In characters of source.
 const MAX_PATTERN: usize = 1024;
@@ -18,7 +18,7 @@ const MAX_WORK: u64 = 50_000_000;
 
 /// The cost of an acceptable schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Weight {
+pub(super) struct SchemaCost {
     keywords: u64,
     patterns: u64,
     /// How often parts of the schema refer to themselves: the work multiplies with each level of the value.
@@ -27,86 +27,86 @@ pub(super) struct Weight {
 
 /// Accumulates the limits over all schemas of one registration.
 #[derive(Debug, Default)]
-pub(super) struct Scale {
+pub(super) struct SchemaMeter {
     patterns: usize,
 }
 
 /// How much a value is.
 #[derive(Debug, Clone, Copy)]
-struct Size {
+struct ValueSize {
     values: u64,
     /// All strings together.
     bytes: u64,
     depth: u32,
 }
 
-/// A schema being weighed.
-struct Weighing<'a> {
+/// A schema being measured.
+struct SchemaWalk<'a> {
     root: &'a Value,
-    scale: &'a mut Scale,
-    /// The weight and self-references of each reference. `None` while being computed.
+    meter: &'a mut SchemaMeter,
+    /// The cost and self-references of each reference. `None` while being computed.
     references: HashMap<&'a str, Option<(u64, u64)>>,
     recursions: u64,
 }
 
-// === impl Scale ===
+// === impl SchemaMeter ===
 
-impl Scale {
+impl SchemaMeter {
     pub(super) const fn patterns(&self) -> usize {
         self.patterns
     }
 
-    /// Weighs a schema. The error names the exceeded limit.
-    pub(super) fn weigh(&mut self, schema: &Value) -> Result<Weight, String> {
+    /// Measures a schema. The error names the exceeded limit.
+    pub(super) fn measure(&mut self, schema: &Value) -> Result<SchemaCost, String> {
         let before = self.patterns;
-        let mut weighing = Weighing { root: schema, scale: self, references: HashMap::new(), recursions: 0 };
-        let keywords = weighing.value(schema)?;
-        let recursions = weighing.recursions;
-        if keywords > MAX_WEIGHT {
-            return Err(format!("has more than {MAX_WEIGHT} parts after its references are expanded"));
+        let mut walk = SchemaWalk { root: schema, meter: self, references: HashMap::new(), recursions: 0 };
+        let keywords = walk.value(schema)?;
+        let recursions = walk.recursions;
+        if keywords > MAX_KEYWORDS {
+            return Err(format!("has more than {MAX_KEYWORDS} parts after its references are expanded"));
         }
         let patterns = u64::try_from(self.patterns - before).unwrap_or(u64::MAX);
-        Ok(Weight { keywords, patterns, recursions })
+        Ok(SchemaCost { keywords, patterns, recursions })
     }
 }
 
-// === impl Weighing ===
+// === impl SchemaWalk ===
 
-impl<'a> Weighing<'a> {
+impl<'a> SchemaWalk<'a> {
     fn value(&mut self, value: &'a Value) -> Result<u64, String> {
-        let mut weight = 1_u64;
+        let mut cost = 1_u64;
         match value {
             Value::Array(items) => {
                 for item in items {
-                    weight = weight.saturating_add(self.value(item)?);
+                    cost = cost.saturating_add(self.value(item)?);
                 }
             }
             Value::Object(members) => {
                 for (name, member) in members {
-                    weight = weight.saturating_add(self.member(value, name, member)?);
+                    cost = cost.saturating_add(self.member(value, name, member)?);
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
-        Ok(weight)
+        Ok(cost)
     }
 
     fn member(&mut self, schema: &'a Value, name: &str, member: &'a Value) -> Result<u64, String> {
         match (name, member) {
             ("pattern", Value::String(pattern)) => self.pattern(pattern),
             ("patternProperties", Value::Object(patterns)) => {
-                let mut weight = self.value(member)?;
+                let mut cost = self.value(member)?;
                 for pattern in patterns.keys() {
-                    weight = weight.saturating_add(self.pattern(pattern)?);
+                    cost = cost.saturating_add(self.pattern(pattern)?);
                 }
-                Ok(weight)
+                Ok(cost)
             }
             ("$ref", Value::String(target)) => self.reference(target),
-            // Their target depends on where they are used from, so it can't be weighed here.
+            // Their target depends on where they are used from, so it can't be measured here.
             ("$dynamicRef" | "$recursiveRef", Value::String(_)) => {
                 Err(format!("uses `{name}`; use `$ref` with a JSON pointer instead"))
             }
-            // Older drafts have other keywords for the base of references. What is weighed must be what is validated.
+            // Older drafts have other keywords for the base of references. What is measured must be what is validated.
             ("$schema", Value::String(draft)) if !KNOWN_DRAFTS.iter().any(|known| draft.contains(known)) => {
                 Err("has a `$schema` of another draft; leave it out or use 2020-12, 2019-09 or draft-07".to_owned())
             }
@@ -121,8 +121,8 @@ impl<'a> Weighing<'a> {
     }
 
     fn pattern(&mut self, pattern: &str) -> Result<u64, String> {
-        self.scale.patterns += 1;
-        if self.scale.patterns > MAX_PATTERNS {
+        self.meter.patterns += 1;
+        if self.meter.patterns > MAX_PATTERNS {
             return Err(format!("has too many patterns: a channel's tools can have at most {MAX_PATTERNS}"));
         }
         if pattern.len() > MAX_PATTERN {
@@ -133,9 +133,9 @@ impl<'a> Weighing<'a> {
 
     fn reference(&mut self, target: &'a str) -> Result<u64, String> {
         match self.references.get(target) {
-            Some(Some((weight, recursions))) => {
+            Some(Some((cost, recursions))) => {
                 self.recursions = self.recursions.saturating_add(*recursions);
-                return Ok(*weight);
+                return Ok(*cost);
             }
             Some(None) => {
                 self.recursions = self.recursions.saturating_add(1);
@@ -153,27 +153,27 @@ impl<'a> Weighing<'a> {
         };
         self.references.insert(target, None);
         let before = self.recursions;
-        let weight = self.value(found)?.saturating_add(1);
-        self.references.insert(target, Some((weight, self.recursions - before)));
-        Ok(weight)
+        let cost = self.value(found)?.saturating_add(1);
+        self.references.insert(target, Some((cost, self.recursions - before)));
+        Ok(cost)
     }
 }
 
-// === impl Weight ===
+// === impl SchemaCost ===
 
-impl Weight {
+impl SchemaCost {
     /// Whether a value can be checked against the schema in reasonable time.
     pub(super) fn affords(self, value: &Value) -> bool {
-        let Size { values, bytes, depth } = Size::of(value);
+        let ValueSize { values, bytes, depth } = ValueSize::of(value);
         let repetitions = self.recursions.max(1).saturating_pow(depth);
         let keywords = self.keywords.saturating_mul(values.max(repetitions));
         keywords.saturating_add(self.patterns.saturating_mul(bytes)) <= MAX_WORK
     }
 }
 
-// === impl Size ===
+// === impl ValueSize ===
 
-impl Size {
+impl ValueSize {
     /// Values from the wire have limited depth.
     fn of(value: &Value) -> Self {
         let mut size = Self { values: 1, bytes: 0, depth: 0 };
@@ -209,11 +209,11 @@ mod tests {
         let tree = json!({"$defs": {"node": {"type": "object", "properties": {
             "name": {"type": "string", "pattern": "^[a-z]{1,64}$"},
             "left": {"$ref": "#/$defs/node"}, "right": {"$ref": "#/$defs/node"}}}}, "$ref": "#/$defs/node"});
-        let weight = Scale::default().weigh(&tree).unwrap();
-        assert!(weight.recursions > 0);
-        assert!(weight.affords(&json!({"name": "a", "left": {"name": "b", "right": {"name": "c"}}})));
+        let cost = SchemaMeter::default().measure(&tree).unwrap();
+        assert!(cost.recursions > 0);
+        assert!(cost.affords(&json!({"name": "a", "left": {"name": "b", "right": {"name": "c"}}})));
         let deep = (0..40).fold(json!({}), |inner, _| json!({"left": inner}));
-        assert!(!weight.affords(&deep));
+        assert!(!cost.affords(&deep));
 
         // Each definition refers to the next one twice: a thousand bytes expand to a billion keywords.
         let mut bomb = json!({"$ref": "#/$defs/d0", "$defs": {"d30": true}});
@@ -221,38 +221,38 @@ mod tests {
             let next = format!("#/$defs/d{}", number + 1);
             bomb["$defs"][format!("d{number}")] = json!({"allOf": [{"$ref": next}, {"$ref": next}]});
         }
-        assert!(Scale::default().weigh(&bomb).unwrap_err().contains("expanded"));
+        assert!(SchemaMeter::default().measure(&bomb).unwrap_err().contains("expanded"));
 
         // The first draft called the base of references `id`.
         let old = json!({"$schema": "http://json-schema.org/draft-04/schema#", "properties": {"a": {"id": "b/"}}});
-        assert!(Scale::default().weigh(&old).unwrap_err().contains("another draft"));
+        assert!(SchemaMeter::default().measure(&old).unwrap_err().contains("another draft"));
         let nested = json!({"$defs": {"a": {"$schema": "https://json-schema.org/draft/2020-12/schema"}}});
-        assert!(Scale::default().weigh(&nested).unwrap_err().contains("nested"));
+        assert!(SchemaMeter::default().measure(&nested).unwrap_err().contains("nested"));
 
         // Refers to itself twice through another definition.
         let both = json!({"$ref": "#/$defs/a", "$defs": {
             "a": {"allOf": [{"$ref": "#/$defs/b"}, {"$ref": "#/$defs/b"}]}, "b": {"items": {"$ref": "#/$defs/a"}}}});
-        let weight = Scale::default().weigh(&both).unwrap();
-        assert!(!weight.affords(&(0..40).fold(json!([]), |inner, _| json!([inner]))));
+        let cost = SchemaMeter::default().measure(&both).unwrap();
+        assert!(!cost.affords(&(0..40).fold(json!([]), |inner, _| json!([inner]))));
     }
 
     #[test]
     fn patterns_are_counted_over_all_tools() {
-        let mut scale = Scale::default();
+        let mut meter = SchemaMeter::default();
         let one = json!({"patternProperties": {"^a$": {"pattern": "^b$"}}});
         for _ in 0..MAX_PATTERNS / 2 {
-            scale.weigh(&one).unwrap();
+            meter.measure(&one).unwrap();
         }
-        assert!(scale.weigh(&one).unwrap_err().contains("too many patterns"));
+        assert!(meter.measure(&one).unwrap_err().contains("too many patterns"));
         let long = json!({"pattern": "a".repeat(MAX_PATTERN + 1)});
-        assert!(Scale::default().weigh(&long).is_err());
+        assert!(SchemaMeter::default().measure(&long).is_err());
     }
 
     #[test]
     fn a_value_is_checked_only_within_the_work_limit() {
         let wide = json!({"items": {"allOf": vec![json!({"type": "string"}); 5000]}});
-        let weight = Scale::default().weigh(&wide).unwrap();
-        assert!(weight.affords(&json!(["a", "b"])));
-        assert!(!weight.affords(&Value::Array(vec![json!("a"); 100_000])));
+        let cost = SchemaMeter::default().measure(&wide).unwrap();
+        assert!(cost.affords(&json!(["a", "b"])));
+        assert!(!cost.affords(&Value::Array(vec![json!("a"); 100_000])));
     }
 }
