@@ -36,7 +36,7 @@ pub use execution::EventSink;
 pub use host::{
     AllowedHostName, HostFolder, HostMemory, HostNeeds, HostSetup, KeptSession, SandboxLimit, SessionChoice,
 };
-pub use options::{AdapterWalls, HiddenFolder, Options, OtherFolders};
+pub use options::{AdapterWalls, HiddenFolder, Options, OtherAgentFolders};
 pub use question::{QuestionHandle, UnsolicitedInput};
 pub use repository::GuardedRepository;
 pub use resources::MemorySize;

@@ -48,7 +48,7 @@ pub struct AdapterWalls {
     pub proved_at: Timestamp,
     pub hide: Vec<HiddenFolder>,
     /// A run that could write to them could lead the runs of their agents elsewhere.
-    pub others: OtherFolders,
+    pub others: OtherAgentFolders,
     /// What a run inside may use.
     pub resources: RunResources,
     /// Where this process can limit that for all processes of a run together.
@@ -57,11 +57,11 @@ pub struct AdapterWalls {
 
 /// Looks up the folders of the agents on this device, without links, when a run starts.
 #[derive(Clone)]
-pub struct OtherFolders(pub Arc<dyn Fn() -> Vec<PathBuf> + Send + Sync>);
+pub struct OtherAgentFolders(pub Arc<dyn Fn() -> Vec<PathBuf> + Send + Sync>);
 
-impl fmt::Debug for OtherFolders {
+impl fmt::Debug for OtherAgentFolders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OtherFolders")
+        f.write_str("OtherAgentFolders")
     }
 }
 

@@ -375,6 +375,19 @@ fn check_link(path: &Path) -> io::Result<()> {
     Err(io::Error::other(format!("{} is a link, which the task could replace; {instead}", path.display())))
 }
 
+/// The working tree around a folder, and its `.git`. Git looks further up where a folder `.git` isn't a repository; a file
+/// ends its search, wherever that leads.
+pub(crate) fn repository_around(folder: &Path) -> Option<(&Path, PathBuf)> {
+    let is_repository = |git: &Path| {
+        let has_objects = git.join("objects").is_dir() && git.join("refs").is_dir();
+        git.join("HEAD").symlink_metadata().is_ok() && (has_objects || common_folder(git).is_some())
+    };
+    folder.ancestors().map(|top| (top, top.join(".git"))).find(|(_, git)| match git.metadata() {
+        Ok(found) if found.is_dir() => is_repository(git),
+        found => found.is_ok(),
+    })
+}
+
 /// Where a file `.git` leads.
 pub(crate) fn named_repository(file: &Path) -> Option<PathBuf> {
     let text = small_file::read_bytes(&file.canonicalize().ok()?, MAX_POINTER).ok()?;

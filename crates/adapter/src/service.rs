@@ -19,6 +19,7 @@ use crate::{
     execution::{Execution, StopReason},
     guard::RequestGuard,
     listener::{AdapterConnection, AdapterListener},
+    repository::repository_around,
     scratch,
     slot::{RunAdmission, RunSlots},
     surface, working_folder, worktree,
@@ -225,8 +226,7 @@ impl AdapterService {
 
     /// Whether the working folder is in a git repository, so that runs can have worktrees.
     pub(crate) fn makes_worktrees(&self) -> bool {
-        let is_repository = |git: PathBuf| git.is_file() || git.join("HEAD").exists();
-        self.options.cwd.ancestors().any(|folder| is_repository(folder.join(".git")))
+        repository_around(&self.options.cwd).is_some()
     }
 
     /// The sessions that the agent keeps for the working folder, newest first.

@@ -20,12 +20,12 @@ use attache_protocol::wire::{
 use crate::{
     DriverRun,
     host::limits,
-    repository::{common_folder, named_repository},
+    repository::{common_folder, named_repository, repository_around},
 };
 
-/// Held while a run works.
+/// Reserves the working folder while a run uses it.
 #[derive(Debug)]
-pub(crate) struct HeldFolder {
+pub(crate) struct WorkingFolderReservation {
     _used: FolderUse,
     /// Keeps everybody from making or applying worktrees of the folder.
     _lock: Option<FolderLock>,
@@ -40,7 +40,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Holds the folder for the run itself. `None` if nobody else can be in its way: it works in a worktree that it can't leave, or
 /// in a folder that somebody lends.
-pub(crate) async fn hold(job: &DriverRun) -> Result<Option<HeldFolder>, TaskReply> {
+pub(crate) async fn hold(job: &DriverRun) -> Result<Option<WorkingFolderReservation>, TaskReply> {
     let user = if limits::sees_only_folder(job) { FolderUser::Walled } else { FolderUser::Open };
     if job.task.task_type == awcp::TASK_TYPE || user == FolderUser::Walled && job.worktree.is_some() {
         return Ok(None);
@@ -49,14 +49,14 @@ pub(crate) async fn hold(job: &DriverRun) -> Result<Option<HeldFolder>, TaskRepl
 }
 
 /// Holds the folder while a worktree is made of its repository, which happens outside walls.
-pub(crate) async fn hold_source(job: &DriverRun) -> Result<Option<HeldFolder>, TaskReply> {
+pub(crate) async fn hold_source(job: &DriverRun) -> Result<Option<WorkingFolderReservation>, TaskReply> {
     match job.task.worktrees {
         Some(_) => hold_as(job, FolderUser::Open).await,
         None => Ok(None),
     }
 }
 
-async fn hold_as(job: &DriverRun, user: FolderUser) -> Result<Option<HeldFolder>, TaskReply> {
+async fn hold_as(job: &DriverRun, user: FolderUser) -> Result<Option<WorkingFolderReservation>, TaskReply> {
     let mut left = match job.task.parent_task_run_id {
         Some(_) => CALLED_TIMEOUT,
         None => WAIT_TIMEOUT,
@@ -95,14 +95,14 @@ async fn hold_as(job: &DriverRun, user: FolderUser) -> Result<Option<HeldFolder>
     }
 }
 
-fn try_hold(cwd: &Path, user: FolderUser) -> Result<HeldFolder, FolderUseError> {
+fn try_hold(cwd: &Path, user: FolderUser) -> Result<WorkingFolderReservation, FolderUseError> {
     let unmarked = |source| FolderUseError::Unmarked { path: cwd.to_owned(), source };
     let cwd = cwd.canonicalize().map_err(unmarked)?;
     match user {
         FolderUser::Walled => {
             let used = FolderUse::begin(user, [cwd.as_path()])?;
             match FolderLock::shared(&cwd, Duration::ZERO) {
-                Ok(Some(lock)) => Ok(HeldFolder { _used: used, _lock: Some(lock) }),
+                Ok(Some(lock)) => Ok(WorkingFolderReservation { _used: used, _lock: Some(lock) }),
                 Ok(None) => Err(FolderUseError::Busy(cwd)),
                 Err(source) => Err(FolderUseError::Unmarked { path: cwd, source }),
             }
@@ -112,7 +112,7 @@ fn try_hold(cwd: &Path, user: FolderUser) -> Result<HeldFolder, FolderUseError> 
             let used = FolderUse::begin(user, folders.iter().map(PathBuf::as_path))?;
             // From now on, nobody leads git to another one.
             if self::folders(&cwd) == folders {
-                return Ok(HeldFolder { _used: used, _lock: None });
+                return Ok(WorkingFolderReservation { _used: used, _lock: None });
             }
         },
     }
@@ -121,8 +121,7 @@ fn try_hold(cwd: &Path, user: FolderUser) -> Result<HeldFolder, FolderUseError> 
 /// The folder, and those of the repository that git finds from there: its working tree, and where the rest of it is.
 fn folders(cwd: &Path) -> BTreeSet<PathBuf> {
     let mut folders = BTreeSet::from([cwd.to_owned()]);
-    if let Some(top) = cwd.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok()) {
-        let git = top.join(".git");
+    if let Some((top, git)) = repository_around(cwd) {
         let own = named_repository(&git).unwrap_or(git);
         let common = common_folder(&own);
         let homes = std::iter::once(own).chain(common).filter_map(|home| home.canonicalize().ok());
@@ -172,15 +171,19 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let root = root.path().canonicalize().unwrap();
         let at = |path: &str| root.join(path);
-        for folder in ["plain", "main/.git/worktrees/run", "main/sub", "run/sub"] {
+        let folders_of_git = ["main/.git/objects", "main/.git/refs", "main/.git/worktrees/run"];
+        for folder in ["plain", "main/sub", "run/sub", "run/planted/.git/objects"].iter().chain(&folders_of_git) {
             fs::create_dir_all(at(folder)).unwrap();
         }
+        fs::write(at("main/.git/HEAD"), "ref: refs/heads/main\n").unwrap();
         fs::write(at("run/.git"), format!("gitdir: {}\n", at("main/.git/worktrees/run").display())).unwrap();
         fs::write(at("main/.git/worktrees/run/commondir"), "../..\n").unwrap();
         for (cwd, expected) in [
             ("plain", vec!["plain"]),
             ("main/sub", vec!["main", "main/.git", "main/sub"]),
             ("run/sub", vec!["main/.git", "main/.git/worktrees/run", "run", "run/sub"]),
+            // Git passes by what is no repository, and finds the one around it.
+            ("run/planted", vec!["main/.git", "main/.git/worktrees/run", "run", "run/planted"]),
         ] {
             assert_eq!(
                 folders(&at(cwd)).into_iter().collect::<Vec<_>>(),

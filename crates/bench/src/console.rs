@@ -22,7 +22,7 @@ use serde::Serialize;
 use self::browser::{BrowserSession, LiveLog};
 use super::{
     BenchResult, FiguresFormat,
-    channels::device::{self, AgentMoment, BenchDevice},
+    channels::device::{self, AgentObservation, BenchDevice},
     growth,
     load::quantile,
     machine::{BenchMachine, text},
@@ -158,8 +158,8 @@ async fn approve(
         let tapped = browser.approve(&permission).await?;
         let answered = loop {
             match device.noticed.recv().await.ok_or("the device stopped")? {
-                AgentMoment::Answered(answered, at) if answered == run => break at,
-                AgentMoment::Answered(..) | AgentMoment::Arrived(..) => {}
+                AgentObservation::Answered(answered, at) if answered == run => break at,
+                AgentObservation::Answered(..) | AgentObservation::Arrived(..) => {}
             }
         };
         delays.push(answered.saturating_duration_since(tapped));

@@ -32,7 +32,7 @@ pub(crate) struct Args {
 }
 
 /// The delegating machine, and how it is reached.
-struct LendingMachine<'a> {
+struct DelegatingMachine<'a> {
     machine: BenchMachine,
     folder: PathBuf,
     peer: &'a str,
@@ -62,7 +62,7 @@ pub(super) async fn run(args: Args, shape: FiguresFormat) -> BenchResult<()> {
     let (hub, key) = machine::hub(&scratch).await?;
     let remote = remote(&hub, &key, scratch.folder("remote", 0)?)?;
     let peer = format!("{}/a2a/builder", hub.url);
-    let host = |reach: &str| LendingMachine::start(scratch.folder(reach, 0)?, &peer, &key, reach);
+    let host = |reach: &str| DelegatingMachine::start(scratch.folder(reach, 0)?, &peer, &key, reach);
     let (direct, tunnel) = (host("direct")?, host("tunnel")?);
     let (mut straight, mut through) = (Vec::new(), Vec::new());
     for round in 0..args.times {
@@ -96,9 +96,9 @@ fn remote(hub: &ServerProcess, key: &Path, home: PathBuf) -> BenchResult<BenchMa
     Ok(machine)
 }
 
-// === impl LendingMachine ===
+// === impl DelegatingMachine ===
 
-impl<'a> LendingMachine<'a> {
+impl<'a> DelegatingMachine<'a> {
     fn start(home: PathBuf, peer: &'a str, key: &Path, reach: &str) -> BenchResult<Self> {
         let folder = home.join("folder");
         std::fs::create_dir_all(&folder)?;

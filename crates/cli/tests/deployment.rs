@@ -8,7 +8,7 @@ use std::{
     process::Command,
 };
 
-use attache_store::conformance::postgres_server::PostgresServer;
+use attache_store::conformance::postgres_server::TestPostgresServer;
 
 use crate::harness::{TestHome, TestProcess, has, until};
 
@@ -49,7 +49,7 @@ fn a_proxy_finds_the_hub_that_serves() {
     if !has("haproxy", "haproxy") {
         return;
     }
-    let Some(server) = PostgresServer::start() else { return };
+    let Some(server) = TestPostgresServer::start() else { return };
     let database = server.create_database("hub");
     let throwaway = TestHome::new();
     let (pem, pin) = certificate(&throwaway);

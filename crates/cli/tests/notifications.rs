@@ -43,9 +43,9 @@ fn chats_are_connected_tested_changed_and_removed() {
     assert!(!ok && said.contains("ops already exists") && said.contains("notifications change"), "{said}");
     let (ok, _, said) =
         typed(&home, &["notifications", "add", "slack", "operators", "--runs"], &format!("{address}\n"));
-    assert!(ok && said.contains("Connected operators, which was called ops before: "), "{said}");
+    assert!(ok && said.contains("Connected operators (formerly ops): "), "{said}");
     let (ok, _, said) = typed(&home, &["notifications", "add", "slack", "ops", "--runs"], &format!("{address}\n"));
-    assert!(ok && said.contains("Connected ops, which was called operators before: "), "{said}");
+    assert!(ok && said.contains("Connected ops (formerly operators): "), "{said}");
 
     let tested = home.attache(&["notifications", "test", "ops"]).succeeds();
     assert!(tested.stderr.contains("Slack accepted the test for ops."), "{}", tested.stderr);

@@ -2,13 +2,13 @@
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
-use attache_store::conformance::postgres_server::PostgresServer;
+use attache_store::conformance::postgres_server::TestPostgresServer;
 
 use crate::harness::{TestHome, until};
 
 #[test]
 fn a_hub_on_postgres_survives_being_killed() {
-    let Some(server) = PostgresServer::start() else { return };
+    let Some(server) = TestPostgresServer::start() else { return };
     let url = server.create_database("hub");
     let home = TestHome::new();
     let (mut hub, runtime) = home.hub_with_builder_on(&["--database-url", &url]);
@@ -30,7 +30,7 @@ fn a_hub_on_postgres_survives_being_killed() {
 
 #[test]
 fn a_hub_survives_a_crash_of_its_server() {
-    let Some(mut server) = PostgresServer::start() else { return };
+    let Some(mut server) = TestPostgresServer::start() else { return };
     let url = server.create_database("hub");
     let home = TestHome::new();
     let (hub, runtime) = home.hub_with_builder_on(&["--database-url", &url]);
@@ -67,7 +67,7 @@ fn a_database_that_was_moved_is_not_called_missing() {
 
 #[test]
 fn a_hub_moves_to_postgres_and_back() {
-    let Some(server) = PostgresServer::start() else { return };
+    let Some(server) = TestPostgresServer::start() else { return };
     let home = TestHome::new();
     let (mut hub, runtime) = home.hub_with_builder();
     let listen = hub.address().to_owned();
@@ -157,7 +157,7 @@ fn a_hub_moves_to_postgres_and_back() {
 
 #[test]
 fn one_hub_serves_a_database_and_a_standby_takes_over() {
-    let Some(mut server) = PostgresServer::start() else { return };
+    let Some(mut server) = TestPostgresServer::start() else { return };
     let url = server.create_database("hub");
     let home = TestHome::new();
     let hub = home.hub(&["--database-url", &url]);
@@ -200,7 +200,7 @@ fn one_hub_serves_a_database_and_a_standby_takes_over() {
 
 #[test]
 fn what_is_wrong_with_a_database_is_said() {
-    let Some(server) = PostgresServer::start() else { return };
+    let Some(server) = TestPostgresServer::start() else { return };
     let home = TestHome::new();
     let refused = |url: &str| home.attache(&["hub", "--listen", "127.0.0.1:0", "--database-url", url]).exits(1).stderr;
     let missing = refused(&server.url("nowhere"));

@@ -9,7 +9,7 @@ use std::{
 };
 
 use attache_protocol::wire::run::SandboxLimit;
-use attache_sandbox::{Attempt, Launcher, Mechanism, StageCommand, Walls};
+use attache_sandbox::{EscapeAttempt, Launcher, Mechanism, StageCommand, Walls};
 use serde_json::Value;
 
 use crate::harness::{TestHome, until};
@@ -122,28 +122,31 @@ fn a_wall_that_is_missing_is_noticed() {
     let open = |left_out: &[Mechanism]| Launcher::new(stage()).prove_without(left_out).broken().collect::<Vec<_>>();
     let without = open(&[Mechanism::Seccomp]);
     let typing = fs::read_to_string("/proc/sys/dev/tty/legacy_tiocsti").is_ok_and(|value| value.trim() == "1");
-    let terminal = typing.then_some(Attempt::Terminal);
-    for attempt in [Attempt::Exec, Attempt::Trace, Attempt::Keyring, Attempt::PathSocket].into_iter().chain(terminal) {
+    let terminal = typing.then_some(EscapeAttempt::Terminal);
+    for attempt in [EscapeAttempt::Exec, EscapeAttempt::Trace, EscapeAttempt::Keyring, EscapeAttempt::PathSocket]
+        .into_iter()
+        .chain(terminal)
+    {
         assert!(without.contains(&attempt), "{attempt:?} {without:?}");
     }
     let without = open(&[Mechanism::Namespaces, Mechanism::Landlock]);
     for attempt in [
-        Attempt::ReadOutside,
-        Attempt::WriteOutside,
-        Attempt::FollowLink,
-        Attempt::ProcRoot,
-        Attempt::OtherEnvironment,
-        Attempt::SignalOther,
+        EscapeAttempt::ReadOutside,
+        EscapeAttempt::WriteOutside,
+        EscapeAttempt::FollowLink,
+        EscapeAttempt::ProcRoot,
+        EscapeAttempt::OtherEnvironment,
+        EscapeAttempt::SignalOther,
     ] {
         assert!(without.contains(&attempt), "{attempt:?} {without:?}");
     }
     let launcher = Launcher::without_namespaces(stage());
     let without = launcher.prove_without(&[Mechanism::Seccomp]).broken().collect::<Vec<_>>();
-    for attempt in [Attempt::OutsideSocket, Attempt::LimitOther, Attempt::ChangeOutside] {
+    for attempt in [EscapeAttempt::OutsideSocket, EscapeAttempt::LimitOther, EscapeAttempt::ChangeOutside] {
         assert!(without.contains(&attempt), "{attempt:?} {without:?}");
     }
     let without = open(&[Mechanism::Namespaces, Mechanism::Landlock, Mechanism::Seccomp]);
-    for attempt in [Attempt::Tcp, Attempt::Udp, Attempt::AbstractSocket] {
+    for attempt in [EscapeAttempt::Tcp, EscapeAttempt::Udp, EscapeAttempt::AbstractSocket] {
         assert!(without.contains(&attempt), "{attempt:?} {without:?}");
     }
 }

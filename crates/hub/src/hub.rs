@@ -155,7 +155,7 @@ impl Hub {
             env.not_before(seen);
         }
         let tenant = store.ensure_tenant(env.tenant_id(), "default", env.now()).await.map_err(StartError::Store)?;
-        // Before anything is written: the database may not be the one of this folder.
+        // Before anything is written: the database may not belong to this folder.
         let blobs = BlobStore::open(&options, env.clone(), tenant).await.map_err(|error| match error {
             BlobStoreError::Taken(place) => StartError::TakenPlace(place),
             BlobStoreError::Folder(source) => {
@@ -474,8 +474,8 @@ impl Handle {
         self.0.node.as_ref()
     }
 
-    /// The node that what it holds is recorded with, if other hubs serve the same database. It changes when the others took
-    /// this one for dead.
+    /// The node under which this hub's claims and leases are recorded, if other hubs serve the same database. It
+    /// changes when the others considered this one dead.
     pub fn node(&self) -> Option<NodeId> {
         self.local_node().map(LocalNode::id)
     }
@@ -504,7 +504,7 @@ impl Handle {
         &self.0.card_key
     }
 
-    /// Why bots of chats receive nothing.
+    /// Why chat bots receive no updates.
     pub(crate) fn bot_problems(&self) -> &notifications::BotProblems {
         &self.0.bot_problems
     }
@@ -526,12 +526,12 @@ impl Handle {
         &self.0.attempts
     }
 
-    /// The turn of a request that reads many pages. Others can read meanwhile.
+    /// Waits for the turn of a request that reads many pages. Other requests can read in the meantime.
     pub(crate) async fn long_read(&self, by: &Principal) -> LongReadTurn {
         self.0.long_reads.turn(by.holder()).await
     }
 
-    /// What callers of this node do one after the other.
+    /// Locks for what callers of this node may only do one at a time.
     pub(crate) fn local_locks(&self) -> &LocalLocks {
         &self.0.locks
     }
@@ -559,7 +559,7 @@ impl Handle {
         &self.0.words
     }
 
-    /// The tunnels between lenders and remotes that are open here.
+    /// The tunnels between delegators and remotes that are open here.
     pub(crate) fn tunnels(&self) -> &OpenTunnels {
         &self.0.tunnels
     }

@@ -33,7 +33,7 @@ use crate::identity::IdentityFolder;
 pub use clients::ClientCertificates;
 pub(crate) use clients::Fingerprint;
 
-use clients::AnyHolder;
+use clients::AnyCertificateVerifier;
 
 /// The TLS configuration of the port. Clones share the certificate.
 #[derive(Clone)]
@@ -257,7 +257,7 @@ impl PemPair {
             .map_err(TlsError::Mismatch)?;
         let config = match clients {
             ClientCertificates::Ignored => config.with_no_client_auth(),
-            ClientCertificates::Asked => config.with_client_cert_verifier(Arc::new(AnyHolder(provider))),
+            ClientCertificates::Asked => config.with_client_cert_verifier(Arc::new(AnyCertificateVerifier(provider))),
         };
         let mut config = config.with_single_cert(chain, key).map_err(TlsError::Mismatch)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

@@ -16,6 +16,7 @@ on_all! {
     unsolicited_input_arrives_in_order
     the_same_key_returns_the_same_input
     an_answer_applies_to_the_named_question
+    unsolicited_input_answers_no_question
     a_message_reaches_its_worker_unchanged
     input_outside_a_claim_is_refused
     an_unanswered_question_ends_the_run
@@ -77,6 +78,24 @@ async fn an_answer_applies_to_the_named_question(engine: Engine) {
     assert_eq!(work.device.client.get(&path).await.expect(200)["parts"], json!([{"text": "main"}]));
     let unknown = give("ask_00000000000000000000000000", "x").await;
     assert!(matches!(unknown.status, 400 | 409), "{unknown:?}");
+}
+
+/// The question may have come while it was written.
+async fn unsolicited_input_answers_no_question(engine: Engine) {
+    let work = ClaimedRunFixture::begin(engine).await;
+    let ask = json!({"epoch": 1, "prompt": "Delete production?"});
+    let asked = work.device.client.post(&work.path("/input-requests"), ask).await.expect(201);
+    let message = json!({"text": "yes, use winnow", "unsolicited": true});
+    work.world.owner.post(&work.path("/input"), message).await.expect(200);
+    assert_eq!(work.world.owner.get(&work.path("")).await.expect(200)["waits_for"]["id"], asked["input_request_id"]);
+    let path = work.path("/events?after=0");
+    let events = work.world.owner.get(&path).await.expect(200)["events"].clone();
+    let heard =
+        events.as_array().unwrap().iter().rfind(|event| event["type"] == "task.input_received").unwrap().clone();
+    assert_eq!(heard["data"]["input_request_id"], Value::Null);
+    assert_eq!(heard["data"]["parts"], json!([{"text": "yes, use winnow"}]));
+    let both = json!({"text": "yes", "unsolicited": true, "input_request_id": asked["input_request_id"]});
+    assert_eq!(work.world.owner.post(&work.path("/input"), both).await.refusal(), (400, "invalid_request".to_owned()));
 }
 
 async fn unsolicited_input_arrives_in_order(engine: Engine) {

@@ -327,6 +327,13 @@ async fn people_have_their_own_targets_and_not_too_many(engine: Engine) {
     let chat =
         json!({"name": "ops", "address": {"service": "slack", "webhook_url": format!("{}/hook", service.origin)}});
     assert_eq!(bob.post(path, chat).await.refusal().0, 403);
+    // A key of theirs that may do less doesn't silence its person.
+    let own = world.owner.post(path, TestBrowser::at(&service.origin, "own").request(json!({}))).await.expect(201);
+    let own = format!("{path}/{}", own["notification_target_id"].as_str().unwrap());
+    let lesser = world.key("operator").await;
+    assert_eq!(lesser.patch(&own, json!({"choices": {}})).await.refusal(), (403, "forbidden".to_owned()));
+    assert_eq!(lesser.delete(&own).await.refusal(), (403, "forbidden".to_owned()));
+    world.owner.delete(&own).await.expect(204);
     // A token would outlive itself.
     let token = world.owner.post("/api/v1/tokens", json!({"ttl_seconds": 60})).await.expect(201);
     let token = world.anonymous().key(token["token"].as_str().unwrap());

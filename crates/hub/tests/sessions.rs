@@ -202,6 +202,10 @@ async fn sessions_are_listed_ended_and_in_the_log() {
     assert!(bob.delete(&path(shown)).await.expect(200)["ended_at"].is_string());
     assert!(world.hub.authenticate_session(session.secret.expose()).await.is_err());
     assert!(world.hub.authenticate_session(own.secret.expose()).await.is_ok());
+    // Nor does a key of theirs that may do less sign its person out.
+    let lesser = world.key("viewer").await;
+    assert_eq!(lesser.delete(&path(owners)).await.refusal(), (403, "forbidden".to_owned()));
+    assert!(world.hub.authenticate_session(own.secret.expose()).await.is_ok());
     let ids =
         |rows: Vec<(String, Value)>| rows.into_iter().map(|(_, data)| data["session_id"].clone()).collect::<Vec<_>>();
     assert_eq!(world.audit("login_link.created").await.len(), 2);

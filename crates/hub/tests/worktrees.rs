@@ -196,7 +196,7 @@ async fn a_decision_needs_an_ended_run_and_a_device_that_takes_it(engine: Engine
 
     beat(device, &["worktrees"]).await;
     let refused = ada.post(&own.path, apply.clone()).await.expect(400);
-    assert_eq!(refused["error"]["message"], "The agent's device takes no decisions about worktrees from here.");
+    assert_eq!(refused["error"]["message"], "The agent's device doesn't support decisions about worktrees from here.");
     for (body, field) in [
         (json!({}), "action"),
         (json!({"action": "merge"}), "merge"),

@@ -267,7 +267,7 @@ impl FullOutput {
             ),
             (None, None, lost) => format!(
                 "{what}, and the rest was not kept ({}). Next: ask the agent for less, such as an excerpt or a count.",
-                lost.as_deref().unwrap_or("the device gives no reason")
+                lost.as_deref().unwrap_or("the device gave no reason")
             ),
         }
     }

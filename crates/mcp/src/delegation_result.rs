@@ -131,7 +131,7 @@ fn describe(delegation: &Delegation) -> String {
                     (Some(artifact), None) => format!("see artifact {artifact} at {}", delegation.peer_url),
                     (None, _) => "the remote did not keep the rest".to_owned(),
                 };
-                words.line(&format!("This is only a part of its output of {} bytes: {place}.", full.bytes));
+                words.line(&format!("This is only part of its output ({} bytes in total): {place}.", full.bytes));
             }
             if let Some(notes) = result.and_then(|result| result.notes.as_deref()) {
                 words.line("Notes: ").more(notes);

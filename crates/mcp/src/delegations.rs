@@ -17,7 +17,7 @@ pub trait DelegationBackend: Send + Sync + 'static {
     /// does.
     async fn delegate(&self, request: DelegateRequest) -> Result<Delegation, ToolError>;
 
-    /// The delegation, as soon as its revision is newer than `after`, or after `wait`.
+    /// Returns the delegation once its revision exceeds `after`, or when `wait` has elapsed.
     async fn get(&self, id: DelegationId, after: Option<u64>, wait: Duration) -> Result<Delegation, ToolError>;
 
     /// Cancels a delegation. Access is revoked before this returns. One that has ended is returned unchanged.

@@ -27,12 +27,12 @@ pub(crate) struct Attachments {
 }
 
 #[derive(Default, Deserialize)]
-struct Input {
-    message: Option<Message>,
+struct AttachedRunInput {
+    message: Option<AttachedMessage>,
 }
 
 #[derive(Deserialize)]
-struct Message {
+struct AttachedMessage {
     #[serde(default)]
     parts: Vec<Json>,
 }
@@ -71,7 +71,8 @@ impl Drop for Attachments {
 }
 
 fn named(input: &Json) -> Vec<(String, ArtifactId)> {
-    let parts = input.parse::<Input>().unwrap_or_default().message.map(|message| message.parts).unwrap_or_default();
+    let parts =
+        input.parse::<AttachedRunInput>().unwrap_or_default().message.map(|message| message.parts).unwrap_or_default();
     let part = |json: Json| -> Option<(String, ArtifactId)> {
         let part: Part = json.parse().ok()?;
         let artifact = part.as_artifact()?;

@@ -22,7 +22,7 @@ use crate::{
     adapter::member,
     artifacts::ArtifactUploader,
     device::DeviceRuntime,
-    dispatch::{self, AdapterListener, DispatchFailure, RunDispatch},
+    dispatch::{self, AdapterEventListener, DispatchFailure, RunDispatch},
     ledger::ExecutionOutcome,
     progress::{
         ClaimContext, DeliveredProgress, PendingProgress, ProgressItem, ProgressReporter, ProgressSender, countable,
@@ -232,7 +232,8 @@ impl DelegationRun<'_> {
             return Ok((self.fail(*folder, error, None).await?, progress.finish().await));
         }
         let (device, sender) = (self.device.clone(), progress.sender());
-        let mut listener = AdapterListener::new(device, self.claimant.clone(), DeliveredProgress::default(), sender);
+        let mut listener =
+            AdapterEventListener::new(device, self.claimant.clone(), DeliveredProgress::default(), sender);
         enum AgentWorkEnd {
             Reply(Result<TaskReply, DispatchFailure>),
             Over(LeaseEnd),

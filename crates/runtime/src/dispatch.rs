@@ -14,7 +14,7 @@ use tokio::{task::JoinSet, time::timeout};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    Notice,
+    RuntimeNotice,
     adapter::{AdapterCallError, AdapterEvent, RunTaskResponse, member},
     artifacts::ArtifactUploader,
     attachments::Attachments,
@@ -66,7 +66,7 @@ enum DisconnectedTask {
 }
 
 /// Receives the events of one run from the adapter.
-pub(crate) struct AdapterListener {
+pub(crate) struct AdapterEventListener {
     device: Arc<DeviceRuntime>,
     claimant: ClaimContext,
     known: DeliveredProgress,
@@ -131,7 +131,7 @@ pub(crate) async fn execute(device: &Arc<DeviceRuntime>, job: RunDispatch, abort
             let usage = cancel(device, run).await;
             device.note(device.run_entry(LedgerStep::TaskStopped, run, epoch).because(&reason)).await;
             device.claims.give_up(run, epoch);
-            device.link.notify(&Notice::TaskStopped { run, reason });
+            device.link.notify(&RuntimeNotice::TaskStopped { run, reason });
             if let Some(usage) = usage {
                 report::account(device, run, epoch, usage).await;
             }
@@ -184,7 +184,7 @@ async fn work(
     let (run, has_ended, replays) = (claimant.run, CancellationToken::new(), !matches!(mode, DispatchMode::Start));
     let inputs = question_bridge::pass_on_input(device.clone(), run, progress.sender(), has_ended.clone());
     let inputs = AbortOnDropHandle::new(tokio::spawn(inputs));
-    let mut listener = AdapterListener::new(device.clone(), claimant, known, progress.sender());
+    let mut listener = AdapterEventListener::new(device.clone(), claimant, known, progress.sender());
     let reply = match mode {
         DispatchMode::Replay(reply) => Ok(replay(device, task.task_run_id, reply, &mut listener).await),
         DispatchMode::Start | DispatchMode::Join => drive(device, &task, sent, &mut listener).await,
@@ -211,7 +211,12 @@ async fn work(
 }
 
 /// Replays the events from before the run ended, as far as the adapter remembers them.
-async fn replay(device: &DeviceRuntime, run: RunId, reply: TaskReply, listener: &mut AdapterListener) -> TaskReply {
+async fn replay(
+    device: &DeviceRuntime,
+    run: RunId,
+    reply: TaskReply,
+    listener: &mut AdapterEventListener,
+) -> TaskReply {
     let replayed = async {
         let mut session = device.adapter.events(run).await?;
         listener.listen(&mut session).await
@@ -267,7 +272,7 @@ pub(crate) async fn drive(
     device: &DeviceRuntime,
     task: &RunTask,
     mut sent: bool,
-    listener: &mut AdapterListener,
+    listener: &mut AdapterEventListener,
 ) -> Result<TaskReply, DispatchFailure> {
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
     let mut busy = 0;
@@ -296,7 +301,7 @@ pub(crate) async fn drive(
                     DisconnectedTask::Runs => tokio::time::sleep(backoff.next(&device.env)).await,
                     DisconnectedTask::Ended(reply) => return Ok(reply),
                     DisconnectedTask::Gone => {
-                        device.link.notify(&Notice::AdapterAway { reason: reason.clone() });
+                        device.link.notify(&RuntimeNotice::AdapterAway { reason: reason.clone() });
                         let message = format!(
                             "The connection to the adapter broke during the task ({reason}), and the adapter no longer knows the task."
                         );
@@ -337,9 +342,9 @@ pub(crate) async fn drive(
     }
 }
 
-// === impl AdapterListener ===
+// === impl AdapterEventListener ===
 
-impl AdapterListener {
+impl AdapterEventListener {
     pub(crate) fn new(
         device: Arc<DeviceRuntime>,
         claimant: ClaimContext,
@@ -392,7 +397,7 @@ async fn wait_for_health(device: &DeviceRuntime, backoff: &mut Backoff) {
 }
 
 fn unreachable(device: &DeviceRuntime, reason: &str) -> DispatchFailure {
-    device.link.notify(&Notice::AdapterAway { reason: reason.to_owned() });
+    device.link.notify(&RuntimeNotice::AdapterAway { reason: reason.to_owned() });
     DispatchFailure {
         code: UNREACHABLE,
         message: format!("Can't reach the adapter on the device ({reason}). Start it there, then try again."),

@@ -8,8 +8,8 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Notice, RuntimeTimings, clock::ClockReading, device::DeviceRuntime, inbox::ClaimExpectation, profile::Profiles,
-    recover,
+    RuntimeNotice, RuntimeTimings, clock::ClockReading, device::DeviceRuntime, inbox::ClaimExpectation,
+    profile::Profiles, recover,
 };
 
 /// `last_heartbeat_at` in the profile is for people. Writing it more often would only wear out the disk.
@@ -46,7 +46,7 @@ pub(crate) async fn run_heartbeats(
         }
         let wait = if reached {
             if !std::mem::replace(&mut online, true) {
-                device.link.notify(&Notice::Online);
+                device.link.notify(&RuntimeNotice::Online);
             }
             backoff.reset();
             let now = device.env.now();
@@ -115,7 +115,7 @@ async fn send_heartbeat(device: &DeviceRuntime, profiles: &Profiles) -> bool {
             if device.presence.set_clock(ahead)
                 && let Some(ahead_minutes) = ahead
             {
-                device.link.notify(&Notice::ClockOff { ahead_minutes });
+                device.link.notify(&RuntimeNotice::ClockOff { ahead_minutes });
             }
             for run in answer.cancelled {
                 device.inbox.question_claim(run);

@@ -14,7 +14,7 @@ use attache_protocol::{
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
-    Notice,
+    RuntimeNotice,
     claims::HeldClaims,
     connection_status::{ConnectionMode, ConnectionStatusFile},
     link::HubLink,
@@ -260,7 +260,7 @@ impl ChannelPeer for ChannelInbox {
                 }
                 self.link.hub_answered();
                 if self.presence.set(ConnectionMode::Channel(channel)) {
-                    self.link.notify(&Notice::ChannelOpen { channel });
+                    self.link.notify(&RuntimeNotice::ChannelOpen { channel });
                 }
             }
             ChannelEvent::Broken(error) => {
@@ -275,7 +275,7 @@ impl ChannelPeer for ChannelInbox {
                     self.link.failed(&error);
                 }
                 if self.presence.set(ConnectionMode::Pull(error.to_string())) {
-                    self.link.notify(&Notice::ChannelBroken { reason: error.to_string() });
+                    self.link.notify(&RuntimeNotice::ChannelBroken { reason: error.to_string() });
                 }
             }
             ChannelEvent::Execute(claimed) => {

@@ -3,7 +3,7 @@
 //!
 //! `Options -> RuntimeService::new -> RuntimeService::run`. It makes no decisions about the task and has no store: the
 //! hub owns the runs, and the [`ledger`] is what this device remembers. It reads no environment variables and prints
-//! nothing. [`Notice`]s report what happens.
+//! nothing. [`RuntimeNotice`]s report what happens.
 
 mod adapter;
 mod artifacts;
@@ -37,7 +37,7 @@ mod worktree_decisions;
 
 pub use connection_status::ConnectionStatus;
 pub use error::Error;
-pub use notice::{AnswerKind, Notice, Observer, QuestionNotice};
+pub use notice::{AnswerKind, Observer, QuestionNotice, RuntimeNotice};
 pub use runtime::{AdapterSource, Options, RuntimeService, RuntimeTimings, ShutdownOutcome};
 pub use shutdown::Shutdown;
 pub use supervise::{AdapterCommand, read_secret};

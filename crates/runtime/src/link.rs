@@ -10,7 +10,7 @@ use attache_protocol::Code;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, Notice, notice::Observer};
+use crate::{Error, RuntimeNotice, notice::Observer};
 
 #[derive(Clone)]
 pub(crate) struct HubLink(Arc<SharedHubLink>);
@@ -42,7 +42,7 @@ impl HubLink {
         }))
     }
 
-    pub(crate) fn notify(&self, notice: &Notice) {
+    pub(crate) fn notify(&self, notice: &RuntimeNotice) {
         tracing::debug!(?notice);
         if let Some(observer) = &self.0.observer {
             observer(notice);
@@ -53,7 +53,7 @@ impl HubLink {
     pub(crate) fn hub_answered(&self) {
         if std::mem::take(&mut self.state().away) {
             tracing::info!("the hub is back");
-            self.notify(&Notice::HubBack);
+            self.notify(&RuntimeNotice::HubBack);
             self.0.back.send_replace(());
         }
     }
@@ -80,7 +80,7 @@ impl HubLink {
         if !std::mem::replace(&mut self.state().away, true) {
             let reason = error.to_string();
             tracing::warn!(%reason, "the hub does not answer; retrying");
-            self.notify(&Notice::HubAway { reason });
+            self.notify(&RuntimeNotice::HubAway { reason });
         }
     }
 
@@ -95,14 +95,14 @@ impl HubLink {
         if !std::mem::replace(&mut self.state().ledger_fails, true) {
             let reason = error.to_string();
             tracing::error!(%reason, "failed to write the ledger; no new run is started");
-            self.notify(&Notice::LedgerUnwritable { reason });
+            self.notify(&RuntimeNotice::LedgerUnwritable { reason });
         }
     }
 
     pub(crate) fn ledger_written(&self) {
         if std::mem::take(&mut self.state().ledger_fails) {
             tracing::info!("the ledger can be written again");
-            self.notify(&Notice::LedgerWritable);
+            self.notify(&RuntimeNotice::LedgerWritable);
         }
     }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use attache_protocol::{AgentId, ChannelId, RunId, RuntimeId, rules::run::RunStatus};
 
 /// Called for every notice. It must return quickly.
-pub type Observer = Arc<dyn Fn(&Notice) + Send + Sync>;
+pub type Observer = Arc<dyn Fn(&RuntimeNotice) + Send + Sync>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Notice {
+pub enum RuntimeNotice {
     Started {
         agent: AgentId,
         runtime: RuntimeId,

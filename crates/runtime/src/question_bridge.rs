@@ -24,7 +24,7 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Notice,
+    RuntimeNotice,
     adapter::{AdapterCallError, AdapterQuestion},
     device::DeviceRuntime,
     hub_transport::is_disconnect,
@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// The answer to a question.
-enum QuestionAnswer {
+enum RelayedAnswer {
     Permission(AdapterPermissionDecision),
     Input(InputParts),
     /// The answer is no longer needed: the run ended or lost its claim.
@@ -68,7 +68,7 @@ pub(crate) async fn relay_question(
         AdapterQuestion::Permission(question) => QuestionNotice::Permission { tool: question.tool.clone() },
         AdapterQuestion::Input(question) => QuestionNotice::Input { prompt: question.prompt.clone() },
     };
-    device.link.notify(&Notice::Asked { run, question: notice });
+    device.link.notify(&RuntimeNotice::Asked { run, question: notice });
     // The person who answers must first see what led to the question.
     progress.caught_up().await;
     let answer = match &question {
@@ -84,38 +84,38 @@ pub(crate) async fn relay_question(
         (Err(error), AdapterQuestion::Permission(_)) => {
             progress.push(warning(format!("the hub did not accept a question: {error}")));
             let comment = Some(format!("the request could not be sent: {error}"));
-            QuestionAnswer::Permission(AdapterPermissionDecision { approved: false, scope: None, comment })
+            RelayedAnswer::Permission(AdapterPermissionDecision { approved: false, scope: None, comment })
         }
         (Err(error), AdapterQuestion::Input(_)) => {
             return progress.push(warning(format!("the hub did not accept a question: {error}")));
         }
     };
     let notice = match (&answer, &question) {
-        (QuestionAnswer::Permission(answer), _) if answer.approved => AnswerKind::Approved,
-        (QuestionAnswer::Permission(_), _) => AnswerKind::Denied,
-        (QuestionAnswer::Input(_), _) => AnswerKind::Input,
-        (QuestionAnswer::Nothing, _) => return,
+        (RelayedAnswer::Permission(answer), _) if answer.approved => AnswerKind::Approved,
+        (RelayedAnswer::Permission(_), _) => AnswerKind::Denied,
+        (RelayedAnswer::Input(_), _) => AnswerKind::Input,
+        (RelayedAnswer::Nothing, _) => return,
     };
     deliver(&device, &claimant, &question, answer).await;
-    device.link.notify(&Notice::Answered { run, answer: notice });
+    device.link.notify(&RuntimeNotice::Answered { run, answer: notice });
 }
 
 /// Asks the caller on the runtime's own behalf. `None` if the answer is no longer needed.
 pub(crate) async fn ask_caller(claimant: &ClaimContext, request: &AdapterInputRequest) -> Result<Option<Json>, Error> {
-    claimant.link.notify(&Notice::Asked {
+    claimant.link.notify(&RuntimeNotice::Asked {
         run: claimant.run,
         question: QuestionNotice::Input { prompt: request.prompt.clone() },
     });
     match input(claimant, 0, request).await? {
-        QuestionAnswer::Input(InputParts { parts, .. }) => {
-            claimant.link.notify(&Notice::Answered { run: claimant.run, answer: AnswerKind::Input });
+        RelayedAnswer::Input(InputParts { parts, .. }) => {
+            claimant.link.notify(&RuntimeNotice::Answered { run: claimant.run, answer: AnswerKind::Input });
             Ok(Some(parts))
         }
-        QuestionAnswer::Permission(_) | QuestionAnswer::Nothing => Ok(None),
+        RelayedAnswer::Permission(_) | RelayedAnswer::Nothing => Ok(None),
     }
 }
 
-async fn permission(claimant: &ClaimContext, request: &AdapterPermissionRequest) -> Result<QuestionAnswer, Error> {
+async fn permission(claimant: &ClaimContext, request: &AdapterPermissionRequest) -> Result<RelayedAnswer, Error> {
     let name = name(claimant, "permission", &request.id);
     let AdapterPermissionRequest { tool, input, cwd, paths, reason, risk, diff, undisclosed, assured, .. } =
         request.clone();
@@ -154,8 +154,8 @@ async fn permission(claimant: &ClaimContext, request: &AdapterPermissionRequest)
         }
         let PermissionAnswer { state, approved, scope, comment, .. } = answer;
         Ok(match state {
-            PermissionState::Cancelled => QuestionAnswer::Nothing,
-            _ => QuestionAnswer::Permission(AdapterPermissionDecision {
+            PermissionState::Cancelled => RelayedAnswer::Nothing,
+            _ => RelayedAnswer::Permission(AdapterPermissionDecision {
                 approved: approved == Some(true),
                 scope,
                 comment,
@@ -164,12 +164,12 @@ async fn permission(claimant: &ClaimContext, request: &AdapterPermissionRequest)
     };
     let by_channel = |payload: Json| {
         let ApprovalResponse { approved, scope, comment, .. } = payload.parse().map_err(malformed_answer)?;
-        Ok(QuestionAnswer::Permission(AdapterPermissionDecision { approved, scope, comment }))
+        Ok(RelayedAnswer::Permission(AdapterPermissionDecision { approved, scope, comment }))
     };
     ask(claimant, &name, &frame.payload(), by_channel, by_http).await
 }
 
-async fn input(claimant: &ClaimContext, seq: u64, request: &AdapterInputRequest) -> Result<QuestionAnswer, Error> {
+async fn input(claimant: &ClaimContext, seq: u64, request: &AdapterInputRequest) -> Result<RelayedAnswer, Error> {
     let id = request.id.clone().unwrap_or_else(|| seq.to_string());
     let name = name(claimant, "input", &id);
     let AdapterInputRequest { prompt, parts, .. } = request.clone();
@@ -183,21 +183,21 @@ async fn input(claimant: &ClaimContext, seq: u64, request: &AdapterInputRequest)
             answer = hub.input_answer(run, answer.input_request_id, ANSWER_WAIT_TIMEOUT).await?;
         }
         let message = answer.message;
-        Ok(answer.parts.map_or(QuestionAnswer::Nothing, |parts| QuestionAnswer::Input(InputParts { parts, message })))
+        Ok(answer.parts.map_or(RelayedAnswer::Nothing, |parts| RelayedAnswer::Input(InputParts { parts, message })))
     };
-    let by_channel = |payload: Json| payload.parse().map(QuestionAnswer::Input).map_err(malformed_answer);
+    let by_channel = |payload: Json| payload.parse().map(RelayedAnswer::Input).map_err(malformed_answer);
     ask(claimant, &name, &frame.payload(), by_channel, by_http).await
 }
 
 /// Asks over the channel while it is open, otherwise over HTTP, and switches between them as needed. A question that
 /// doesn't fit into a frame is sent over HTTP, where the hub can refuse it properly.
-async fn ask<F: Future<Output = Result<QuestionAnswer, Error>>>(
+async fn ask<F: Future<Output = Result<RelayedAnswer, Error>>>(
     claimant: &ClaimContext,
     name: &str,
     frame: &Json,
-    by_channel: impl Fn(Json) -> Result<QuestionAnswer, Error>,
+    by_channel: impl Fn(Json) -> Result<RelayedAnswer, Error>,
     by_http: impl Fn() -> F,
-) -> Result<QuestionAnswer, Error> {
+) -> Result<RelayedAnswer, Error> {
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
     let channel = claimant.transport.channel_for(frame);
     loop {
@@ -235,15 +235,15 @@ async fn unless_channel_opens<T>(channel: Option<&ChannelHandle>, call: impl Fut
 }
 
 /// Delivers the answer to the adapter, with retries. An adapter that refuses it doesn't need it any more.
-async fn deliver(device: &DeviceRuntime, claimant: &ClaimContext, question: &AdapterQuestion, answer: QuestionAnswer) {
+async fn deliver(device: &DeviceRuntime, claimant: &ClaimContext, question: &AdapterQuestion, answer: RelayedAnswer) {
     let run = claimant.run;
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
     loop {
         let delivered = match (&answer, question) {
-            (QuestionAnswer::Permission(answer), AdapterQuestion::Permission(question)) => {
+            (RelayedAnswer::Permission(answer), AdapterQuestion::Permission(question)) => {
                 device.adapter.decide(run, &question.id, answer).await
             }
-            (QuestionAnswer::Input(InputParts { parts, message }), AdapterQuestion::Input(question)) => {
+            (RelayedAnswer::Input(InputParts { parts, message }), AdapterQuestion::Input(question)) => {
                 let (parts, message) = (parts.clone(), message.clone());
                 device
                     .adapter

@@ -14,7 +14,7 @@ use attache_protocol::{
 };
 
 use crate::{
-    Notice,
+    RuntimeNotice,
     claim_watch::ClaimSource,
     delegation_run,
     device::DeviceRuntime,
@@ -57,14 +57,14 @@ pub(crate) async fn recover_claims(device: &DeviceRuntime, history: &LedgerHisto
             continue;
         }
         let mode = if adapter.as_ref().is_some_and(|health| health.executes(run)) {
-            device.link.notify(&Notice::Rejoined { run });
+            device.link.notify(&RuntimeNotice::Rejoined { run });
             DispatchMode::Join
         } else if let Some(reply) = dispatch::remembered(device, run).await {
             DispatchMode::Replay(reply)
         } else {
             let reason = "the runtime restarted and the adapter no longer knows the task";
             device.note(device.run_entry(LedgerStep::TaskStopped, run, epoch).because(reason)).await;
-            device.link.notify(&Notice::TaskStopped { run, reason: reason.to_owned() });
+            device.link.notify(&RuntimeNotice::TaskStopped { run, reason: reason.to_owned() });
             continue;
         };
         device.claims.take(run, epoch);
@@ -93,7 +93,7 @@ async fn executing(device: &DeviceRuntime) -> Option<AdapterHealth> {
 async fn store_outcome(device: &DeviceRuntime, run: RunId, epoch: i64, outcome: ExecutionOutcome) {
     device.claims.ended(run, epoch);
     device.note(LedgerEntry::outcome(device.env.now(), run, epoch, &outcome)).await;
-    device.link.notify(&Notice::Ended { run, status: outcome.status(), error: None });
+    device.link.notify(&RuntimeNotice::Ended { run, status: outcome.status(), error: None });
     device.reports.enqueue(OutcomeReport { run, epoch, outcome, pending_progress: None });
 }
 
@@ -146,7 +146,7 @@ async fn hand_back_once(device: &DeviceRuntime, history: &LedgerHistory) -> Resu
     device.link.hub_answered();
     if !runs.is_empty() && !history.is_intact() {
         tracing::warn!("the ledger is missing or damaged; the claims of this device count as lost");
-        device.link.notify(&Notice::LedgerDamaged);
+        device.link.notify(&RuntimeNotice::LedgerDamaged);
     }
     for Run { task_run_id: run, epoch, .. } in runs {
         if history.may_have_started(run, epoch) {
@@ -184,7 +184,7 @@ async fn try_release(device: &DeviceRuntime, run: RunId, epoch: i64) -> Result<(
     let released = device.transport.release(run, epoch).await;
     if released.is_ok() {
         device.note(device.run_entry(LedgerStep::TaskReleased, run, epoch)).await;
-        device.link.notify(&Notice::Released { run });
+        device.link.notify(&RuntimeNotice::Released { run });
     }
     device.claims.give_up(run, epoch);
     released

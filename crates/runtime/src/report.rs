@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Notice,
+    RuntimeNotice,
     device::DeviceRuntime,
     ledger::{ExecutionOutcome, LedgerEntry, LedgerStep},
     progress::PendingProgress,
@@ -65,11 +65,11 @@ pub(crate) async fn finish(device: &DeviceRuntime, report: OutcomeReport) {
         ExecutionOutcome::Completed { .. } => None,
         ExecutionOutcome::Failed { output, .. } => output.text_member("error"),
     };
-    device.link.notify(&Notice::Ended { run: *run, status: outcome.status(), error });
+    device.link.notify(&RuntimeNotice::Ended { run: *run, status: outcome.status(), error });
     if let Err((report, _)) = send_report(device, report).await {
         tokio::time::sleep(RETRY_INTERVAL).await;
         if let Err((report, reason)) = send_report(device, report).await {
-            device.link.notify(&Notice::ReportKept { run: report.run, reason });
+            device.link.notify(&RuntimeNotice::ReportKept { run: report.run, reason });
             device.reports.enqueue(report);
         }
     }
@@ -127,13 +127,13 @@ async fn send_report(device: &DeviceRuntime, report: OutcomeReport) -> Result<()
         ReportDisposition::Told => {
             device.note(device.run_entry(LedgerStep::TaskReported, run, epoch)).await;
             device.claims.give_up(run, epoch);
-            device.link.notify(&Notice::Reported { run });
+            device.link.notify(&RuntimeNotice::Reported { run });
             Ok(())
         }
         ReportDisposition::Never(reason) => {
             device.note(device.run_entry(LedgerStep::TaskReportRefused, run, epoch).because(&reason)).await;
             device.claims.give_up(run, epoch);
-            device.link.notify(&Notice::ReportRefused { run, reason });
+            device.link.notify(&RuntimeNotice::ReportRefused { run, reason });
             Ok(())
         }
         ReportDisposition::Later(reason) => Err((report, reason)),

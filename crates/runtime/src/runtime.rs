@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    Error, Notice,
+    Error, RuntimeNotice,
     adapter::{AdapterClient, Endpoint},
     claims::HeldClaims,
     clock::HubClock,
@@ -287,7 +287,7 @@ async fn begin(
     let runtime = device.profile.runtime_id;
     let started = LedgerEntry { runtime_id: Some(runtime), ..device.ledger_entry(LedgerStep::RuntimeStarted) };
     device.ledger.append(&started).await?;
-    device.link.notify(&Notice::Started {
+    device.link.notify(&RuntimeNotice::Started {
         agent: device.profile.agent_id,
         runtime,
         api_base: device.profile.api_base.clone(),

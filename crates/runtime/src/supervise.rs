@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::{Error, Notice, adapter::Endpoint, link::HubLink};
+use crate::{Error, RuntimeNotice, adapter::Endpoint, link::HubLink};
 
 /// How to start an adapter. The arguments already tell it to write `ready_file`, to exit when its stdin closes, and
 /// where its instruction file is.
@@ -99,7 +99,7 @@ impl SupervisorTask {
             };
             let reason = status.map_or_else(|error| error.to_string(), |status| status.to_string());
             self.endpoint.send_replace(None);
-            self.link.notify(&Notice::AdapterAway { reason: format!("it stopped ({reason})") });
+            self.link.notify(&RuntimeNotice::AdapterAway { reason: format!("it stopped ({reason})") });
             if since.elapsed() > STABLE_UPTIME {
                 backoff.reset();
             }
@@ -161,7 +161,7 @@ impl SupervisorTask {
         };
         let _ = fs::remove_file(ready_file);
         let secret = read_secret(&self.home, &url)?;
-        self.link.notify(&Notice::AdapterReady { endpoint: url.clone() });
+        self.link.notify(&RuntimeNotice::AdapterReady { endpoint: url.clone() });
         self.endpoint.send_replace(Some(Endpoint { url, secret }));
         Ok(AdapterProcess { child, stdin })
     }

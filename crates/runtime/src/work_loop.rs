@@ -14,7 +14,7 @@ use attache_protocol::{
 use tokio::task::{JoinError, JoinSet};
 
 use crate::{
-    Notice,
+    RuntimeNotice,
     claim_watch::{self, ClaimSource},
     delegation_run,
     device::DeviceRuntime,
@@ -76,7 +76,7 @@ impl WorkLoop {
     }
 }
 
-/// A run that panics takes the runtime down: its claim would have no holder any more.
+/// A run that panics takes the runtime down: otherwise, nothing would be working on its claim.
 fn propagate_panic(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
@@ -98,7 +98,7 @@ async fn drain(device: &DeviceRuntime, mut running: JoinSet<()>) {
     if device.link.is_denied() {
         return;
     }
-    device.link.notify(&Notice::Stopping { running: None });
+    device.link.notify(&RuntimeNotice::Stopping { running: None });
     let hand_back = async {
         while let Some(claimed) = device.inbox.pop() {
             recover::release(device, claimed.task_run_id, claimed.epoch).await;
@@ -234,7 +234,7 @@ async fn take(device: &Arc<DeviceRuntime>, claimed: IncomingClaim, shutdown: &Sh
         && let Some(reason) = claim_watch::lost(device.hub(), run, epoch, &device.env).await
     {
         device.claims.give_up(run, epoch);
-        return device.link.notify(&Notice::TaskStopped { run, reason: reason.to_owned() });
+        return device.link.notify(&RuntimeNotice::TaskStopped { run, reason: reason.to_owned() });
     }
     let pulled = LedgerEntry {
         conversation_id: Some(claimed.conversation_id),
@@ -244,7 +244,7 @@ async fn take(device: &Arc<DeviceRuntime>, claimed: IncomingClaim, shutdown: &Sh
         delegation_id: delegation_run::delegation_of(&claimed),
         ..device.run_entry(LedgerStep::TaskPulled, run, epoch)
     };
-    device.link.notify(&Notice::Pulled { run, task_type: claimed.task_type.clone() });
+    device.link.notify(&RuntimeNotice::Pulled { run, task_type: claimed.task_type.clone() });
     if shutdown.finish.is_cancelled() {
         device.note(pulled).await;
         return recover::release(device, run, epoch).await;
@@ -267,7 +267,7 @@ async fn take(device: &Arc<DeviceRuntime>, claimed: IncomingClaim, shutdown: &Sh
     tokio::pin!(execution);
     tokio::select! {
         () = &mut execution => return,
-        () = shutdown.finish.cancelled() => device.link.notify(&Notice::Stopping { running: Some(run) }),
+        () = shutdown.finish.cancelled() => device.link.notify(&RuntimeNotice::Stopping { running: Some(run) }),
     }
     execution.await;
 }

@@ -23,7 +23,7 @@ use portable as system;
 pub use self::{
     file_view::file_view,
     launcher::{Launcher, StageCommand},
-    proof::{Attempt, AttemptResult, Proof},
+    proof::{EscapeAttempt, EscapeAttemptResult, Proof},
     system::{enter, probe, receive_listeners},
     walls::{FileOverlay, FileView, Mechanism, NetworkAccess, Walls},
 };

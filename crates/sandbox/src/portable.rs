@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, ffi::OsString, io, net::TcpListener, os::unix::net::UnixStream};
 
-use crate::{AttemptResult, Launcher, Proof, Walls};
+use crate::{EscapeAttemptResult, Launcher, Proof, Walls};
 
 pub(crate) fn bwrap() -> Option<std::path::PathBuf> {
     None
@@ -30,6 +30,6 @@ pub fn receive_listeners(_: &UnixStream) -> io::Result<Vec<TcpListener>> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-pub fn probe(_: &str) -> io::Result<Vec<AttemptResult>> {
+pub fn probe(_: &str) -> io::Result<Vec<EscapeAttemptResult>> {
     Err(io::ErrorKind::Unsupported.into())
 }

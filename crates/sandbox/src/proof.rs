@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 text_enum! {
     /// One way out of the walls.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-    pub enum Attempt {
+    pub enum EscapeAttempt {
         ReadOutside = "read_outside",
         WriteOutside = "write_outside",
         ChangeOutside = "change_outside",
@@ -33,8 +33,8 @@ text_enum! {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AttemptResult {
-    pub attempt: Attempt,
+pub struct EscapeAttemptResult {
+    pub attempt: EscapeAttempt,
     pub held: bool,
 }
 
@@ -43,14 +43,14 @@ pub struct AttemptResult {
 pub struct Proof {
     /// What the walls are made of here, for people.
     pub made_of: String,
-    pub attempts: Vec<AttemptResult>,
+    pub attempts: Vec<EscapeAttemptResult>,
     /// What is missing, and how to get it.
     pub missing: Vec<String>,
 }
 
-// === impl Attempt ===
+// === impl EscapeAttempt ===
 
-impl Attempt {
+impl EscapeAttempt {
     /// The limits that this would break.
     pub const fn limits(self) -> &'static [SandboxLimit] {
         match self {
@@ -114,13 +114,14 @@ impl Proof {
     }
 
     fn proves(&self, limit: SandboxLimit) -> bool {
-        let held = |attempt: &Attempt| self.attempts.iter().any(|result| result.attempt == *attempt && result.held);
-        let concerns = |attempt: &Attempt| attempt.limits().contains(&limit);
-        Attempt::ALL.iter().filter(|attempt| concerns(attempt)).all(held)
+        let held =
+            |attempt: &EscapeAttempt| self.attempts.iter().any(|result| result.attempt == *attempt && result.held);
+        let concerns = |attempt: &EscapeAttempt| attempt.limits().contains(&limit);
+        EscapeAttempt::ALL.iter().filter(|attempt| concerns(attempt)).all(held)
     }
 
     /// The ways out that are open.
-    pub fn broken(&self) -> impl Iterator<Item = Attempt> + '_ {
+    pub fn broken(&self) -> impl Iterator<Item = EscapeAttempt> + '_ {
         self.attempts.iter().filter(|result| !result.held).map(|result| result.attempt)
     }
 }
@@ -137,21 +138,21 @@ impl fmt::Display for Proof {
 mod tests {
     use super::*;
 
-    fn proof(open: &[Attempt]) -> Proof {
-        let result = |attempt: &Attempt| AttemptResult { attempt: *attempt, held: !open.contains(attempt) };
-        Proof { made_of: String::new(), attempts: Attempt::ALL.iter().map(result).collect(), missing: Vec::new() }
+    fn proof(open: &[EscapeAttempt]) -> Proof {
+        let result = |attempt: &EscapeAttempt| EscapeAttemptResult { attempt: *attempt, held: !open.contains(attempt) };
+        Proof { made_of: String::new(), attempts: EscapeAttempt::ALL.iter().map(result).collect(), missing: Vec::new() }
     }
 
     #[test]
     fn a_limit_is_proved_only_if_every_way_around_it_was_tried_and_held() {
         assert_eq!(proof(&[]).limits(), SandboxLimit::ALL);
-        assert_eq!(proof(&[Attempt::Udp]).limits(), [SandboxLimit::CwdOnly, SandboxLimit::NoExec]);
-        assert_eq!(proof(&[Attempt::OutsideSocket]).limits(), [SandboxLimit::NoExec]);
-        assert_eq!(proof(&[Attempt::Exec]).limits(), [SandboxLimit::CwdOnly, SandboxLimit::NoNetwork]);
-        assert_eq!(proof(&[Attempt::Trace]).limits(), []);
+        assert_eq!(proof(&[EscapeAttempt::Udp]).limits(), [SandboxLimit::CwdOnly, SandboxLimit::NoExec]);
+        assert_eq!(proof(&[EscapeAttempt::OutsideSocket]).limits(), [SandboxLimit::NoExec]);
+        assert_eq!(proof(&[EscapeAttempt::Exec]).limits(), [SandboxLimit::CwdOnly, SandboxLimit::NoNetwork]);
+        assert_eq!(proof(&[EscapeAttempt::Trace]).limits(), []);
         // What was not tried is not proved.
         let mut fewer = proof(&[]);
-        fewer.attempts.retain(|result| result.attempt != Attempt::ProcRoot);
+        fewer.attempts.retain(|result| result.attempt != EscapeAttempt::ProcRoot);
         assert_eq!(fewer.limits(), [SandboxLimit::NoNetwork, SandboxLimit::NoExec]);
         assert_eq!(Proof::of_nothing("no walls here").limits(), []);
     }

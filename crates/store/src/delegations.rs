@@ -1,6 +1,5 @@
 //! Delegations as published by daemons. The daemons own the truth; these copies are for people to see.
 
-use async_trait::async_trait;
 use attache_protocol::{DelegationId, TenantId};
 
 use crate::{
@@ -9,31 +8,33 @@ use crate::{
         ListPage, Pagination,
         delegation::{DelegationFilter, DelegationRecord, NewDelegation},
     },
+    store_part::store_part,
 };
 
-/// The rules of [`crate::Store`] apply here too. `retain` removes ended delegations that were last published before
-/// `log_before`.
-///
-/// | method | log rows, in the tenant's log only |
-/// |---|---|
-/// | `publish_delegation` | `delegation.changed {"delegation_id","status"}` when it is new or its status is another |
-/// | `cancel_delegation` | `delegation.cancel_requested {"delegation_id"}` the first time, unless it has ended |
-#[async_trait]
-pub trait DelegationStore: Send + Sync {
-    /// Creates a delegation, or replaces its previous state; it keeps its position. `NotFound` if it belongs to another
-    /// owner or tenant, and for a nonexistent tenant.
-    async fn publish_delegation(&self, context: WriteContext, delegation: NewDelegation) -> Result<DelegationRecord>;
+store_part! {
+    /// The rules of [`crate::Store`] apply here too. `retain` removes ended delegations that were last published before
+    /// `log_before`.
+    ///
+    /// | method | log rows, in the tenant's log only |
+    /// |---|---|
+    /// | `publish_delegation` | `delegation.changed {"delegation_id","status"}` when it is new or its status is another |
+    /// | `cancel_delegation` | `delegation.cancel_requested {"delegation_id"}` the first time, unless it has ended |
+    pub trait DelegationStore, layer DelegationStoreLayer {
+        /// Creates a delegation, or replaces its previous state; it keeps its position. `NotFound` if it belongs to another
+        /// owner or tenant, and for a nonexistent tenant.
+        async fn publish_delegation(&self, context: WriteContext, delegation: NewDelegation) -> Result<DelegationRecord>;
 
-    async fn delegation(&self, tenant: TenantId, delegation: DelegationId) -> Result<DelegationRecord>;
+        async fn delegation(&self, tenant: TenantId, delegation: DelegationId) -> Result<DelegationRecord>;
 
-    /// Newest first.
-    async fn delegations(
-        &self,
-        tenant: TenantId,
-        filter: DelegationFilter,
-        page: Pagination,
-    ) -> Result<ListPage<DelegationRecord>>;
+        /// Newest first.
+        async fn delegations(
+            &self,
+            tenant: TenantId,
+            filter: DelegationFilter,
+            page: Pagination,
+        ) -> Result<ListPage<DelegationRecord>>;
 
-    /// Records the request to end it. An ended delegation stays as it is.
-    async fn cancel_delegation(&self, context: WriteContext, delegation: DelegationId) -> Result<DelegationRecord>;
+        /// Records the request to end it. An ended delegation stays as it is.
+        async fn cancel_delegation(&self, context: WriteContext, delegation: DelegationId) -> Result<DelegationRecord>;
+    }
 }

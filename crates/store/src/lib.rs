@@ -13,6 +13,8 @@ mod entry;
 mod error;
 mod excerpt;
 mod fault;
+#[cfg(feature = "conformance")]
+pub mod layer;
 pub mod memory;
 pub mod metrics;
 mod nodes;
@@ -28,6 +30,7 @@ mod search;
 mod shared_values;
 pub mod sql;
 mod store;
+mod store_part;
 mod users;
 mod weight;
 mod worker_requests;

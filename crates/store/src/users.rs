@@ -1,6 +1,5 @@
 //! Users, and the access rules of a tenant.
 
-use async_trait::async_trait;
 use attache_protocol::{KeyId, TenantId, UserId};
 
 use crate::{
@@ -9,68 +8,70 @@ use crate::{
         AuditEvent, ListPage, Pagination, StoredCredential,
         user::{AccessRulesRecord, NewUser, SavedView, UserPatch, UserRecord, UserRef},
     },
+    store_part::store_part,
 };
 
-/// The rules of [`crate::Store`] apply here too.
-///
-/// | method | log rows |
-/// |---|---|
-/// | `create_user` | `user.created {"user_id","name","role"}` |
-/// | `update_user` | for every session that a new password ends what `revoke_key` logs, then `user.updated {"user_id","name","role","password"}`, where `name`, `role` are the new values or null and `password` is whether it was changed |
-/// | `remove_user` | what `revoke_runtime` logs for each of the user's agents that has a key of its own, what `revoke_key` logs for each of the user's keys and sessions that was not revoked, each in order of creation, then `user.removed {"user_id","name"}` |
-/// | `record_event` | `token.created {"key_id","jti","audience","role","scopes","expires_at"}`, `login_link.created {"user_id","role","expires_at"}`, `tunnel.opened {"tunnel_id","delegation_id","expires_at","max_bytes"}` or `tunnel.closed {"tunnel_id","delegation_id","bytes"}` |
-/// | `set_access_rules` | `rules.changed {"version","digest"}`; `digest` is the BLAKE3 of the text in hexadecimal |
-#[async_trait]
-pub trait UserStore: Send + Sync {
-    /// `NameTaken` if a user of the tenant that was not removed has the name.
-    async fn create_user(&self, context: WriteContext, user: NewUser) -> Result<UserRecord>;
+store_part! {
+    /// The rules of [`crate::Store`] apply here too.
+    ///
+    /// | method | log rows |
+    /// |---|---|
+    /// | `create_user` | `user.created {"user_id","name","role"}` |
+    /// | `update_user` | for every session that a new password ends what `revoke_key` logs, then `user.updated {"user_id","name","role","password"}`, where `name`, `role` are the new values or null and `password` is whether it was changed |
+    /// | `remove_user` | what `revoke_runtime` logs for each of the user's agents that has a key of its own, what `revoke_key` logs for each of the user's keys and sessions that was not revoked, each in order of creation, then `user.removed {"user_id","name"}` |
+    /// | `record_event` | `token.created {"key_id","jti","audience","role","scopes","expires_at"}`, `login_link.created {"user_id","role","expires_at"}`, `tunnel.opened {"tunnel_id","delegation_id","expires_at","max_bytes"}` or `tunnel.closed {"tunnel_id","delegation_id","bytes"}` |
+    /// | `set_access_rules` | `rules.changed {"version","digest"}`; `digest` is the BLAKE3 of the text in hexadecimal |
+    pub trait UserStore, layer UserStoreLayer {
+        /// `NameTaken` if a user of the tenant that was not removed has the name.
+        async fn create_user(&self, context: WriteContext, user: NewUser) -> Result<UserRecord>;
 
-    /// Errors, in this order: `NotFound`, also for a removed one; `NameTaken`; `LastOwner` if no owner would be left. A
-    /// patch that changes nothing is logged like any other. A new password ends every session of the user except `keep`.
-    async fn update_user(
-        &self,
-        context: WriteContext,
-        user: UserRef,
-        patch: UserPatch,
-        keep: Option<KeyId>,
-    ) -> Result<UserRecord>;
+        /// Errors, in this order: `NotFound`, also for a removed one; `NameTaken`; `LastOwner` if no owner would be left. A
+        /// patch that changes nothing is logged like any other. A new password ends every session of the user except `keep`.
+        async fn update_user(
+            &self,
+            context: WriteContext,
+            user: UserRef,
+            patch: UserPatch,
+            keep: Option<KeyId>,
+        ) -> Result<UserRecord>;
 
-    /// Revokes the user's keys and sessions and the keys of their agents, and frees the name. Agents and runs stay
-    /// theirs. `LastOwner` as above. Removing again, by id, changes nothing.
-    async fn remove_user(&self, context: WriteContext, user: UserRef) -> Result<UserRecord>;
+        /// Revokes the user's keys and sessions and the keys of their agents, and frees the name. Agents and runs stay
+        /// theirs. `LastOwner` as above. Removing again, by id, changes nothing.
+        async fn remove_user(&self, context: WriteContext, user: UserRef) -> Result<UserRecord>;
 
-    /// By name, only users that weren't removed are found.
-    async fn user(&self, tenant: TenantId, user: UserRef) -> Result<UserRecord>;
+        /// By name, only users that weren't removed are found.
+        async fn user(&self, tenant: TenantId, user: UserRef) -> Result<UserRecord>;
 
-    /// Users that weren't removed, by name ascending, in byte order.
-    async fn users(&self, tenant: TenantId, page: Pagination) -> Result<ListPage<UserRecord>>;
+        /// Users that weren't removed, by name ascending, in byte order.
+        async fn users(&self, tenant: TenantId, page: Pagination) -> Result<ListPage<UserRecord>>;
 
-    /// Keeps the view under its name, in the place of the one that had the name. `NotFound` for an unknown or removed user.
-    /// Not logged.
-    async fn save_view(&self, tenant: TenantId, user: UserId, view: SavedView) -> Result<()>;
+        /// Keeps the view under its name, in the place of the one that had the name. `NotFound` for an unknown or removed user.
+        /// Not logged.
+        async fn save_view(&self, tenant: TenantId, user: UserId, view: SavedView) -> Result<()>;
 
-    /// `NotFound` if the user, who wasn't removed, has no view with this name. Not logged.
-    async fn remove_view(&self, tenant: TenantId, user: UserId, name: &str) -> Result<()>;
+        /// `NotFound` if the user, who wasn't removed, has no view with this name. Not logged.
+        async fn remove_view(&self, tenant: TenantId, user: UserId, name: &str) -> Result<()>;
 
-    /// In the order in which they were made. A removed user has none.
-    async fn saved_views(&self, tenant: TenantId, user: UserId) -> Result<Vec<SavedView>>;
+        /// In the order in which they were made. A removed user has none.
+        async fn saved_views(&self, tenant: TenantId, user: UserId) -> Result<Vec<SavedView>>;
 
-    /// The credential of the key, whatever its secret. `None` if unknown.
-    async fn key_credential(&self, key: KeyId) -> Result<Option<StoredCredential>>;
+        /// The credential of the key, whatever its secret. `None` if unknown.
+        async fn key_credential(&self, key: KeyId) -> Result<Option<StoredCredential>>;
 
-    /// Records an event that changes nothing else.
-    async fn record_event(&self, context: WriteContext, event: AuditEvent) -> Result<()>;
+        /// Records an event that changes nothing else.
+        async fn record_event(&self, context: WriteContext, event: AuditEvent) -> Result<()>;
 
-    /// `None` until they are set.
-    async fn access_rules(&self, tenant: TenantId) -> Result<Option<AccessRulesRecord>>;
+        /// `None` until they are set.
+        async fn access_rules(&self, tenant: TenantId) -> Result<Option<AccessRulesRecord>>;
 
-    /// `VersionChanged` unless `expected` is the current version (0 if there are none yet); `None` replaces any
-    /// version. The text isn't validated. Setting the same text again, with the right version, changes nothing and
-    /// returns the current rules.
-    async fn set_access_rules(
-        &self,
-        context: WriteContext,
-        text: String,
-        expected: Option<i64>,
-    ) -> Result<AccessRulesRecord>;
+        /// `VersionChanged` unless `expected` is the current version (0 if there are none yet); `None` replaces any
+        /// version. The text isn't validated. Setting the same text again, with the right version, changes nothing and
+        /// returns the current rules.
+        async fn set_access_rules(
+            &self,
+            context: WriteContext,
+            text: String,
+            expected: Option<i64>,
+        ) -> Result<AccessRulesRecord>;
+    }
 }

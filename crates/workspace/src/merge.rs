@@ -25,7 +25,7 @@ pub(crate) struct MergeConflict {
 
 /// Whose lines are taken where both sides changed the same ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ConflictChoice {
+enum MergePreference {
     Neither,
     Theirs,
 }
@@ -41,15 +41,20 @@ pub(crate) fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Option<Vec<u8>> 
 
 /// Like [`merge`], with the places of the conflicts. There are none if one isn't text.
 pub(crate) fn merge_or_conflicts(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<u8>, Vec<MergeConflict>> {
-    merge_lines(base, ours, theirs, ConflictChoice::Neither)
+    merge_lines(base, ours, theirs, MergePreference::Neither)
 }
 
 /// Like [`merge`], with their lines where both sides changed the same ones. `None` if one isn't text.
 pub(crate) fn merge_favoring_theirs(base: &[u8], ours: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
-    merge_lines(base, ours, theirs, ConflictChoice::Theirs).ok()
+    merge_lines(base, ours, theirs, MergePreference::Theirs).ok()
 }
 
-fn merge_lines(base: &[u8], ours: &[u8], theirs: &[u8], choice: ConflictChoice) -> Result<Vec<u8>, Vec<MergeConflict>> {
+fn merge_lines(
+    base: &[u8],
+    ours: &[u8],
+    theirs: &[u8],
+    choice: MergePreference,
+) -> Result<Vec<u8>, Vec<MergeConflict>> {
     if [base, ours, theirs].iter().any(|text| !is_text(text)) {
         return Err(Vec::new());
     }
@@ -83,7 +88,7 @@ fn merge_lines(base: &[u8], ours: &[u8], theirs: &[u8], choice: ConflictChoice) 
         let (mine, yours) = (side(&base, start..end, &left), side(&base, start..end, &right));
         if right.is_empty() || mine == yours {
             merged.extend(&mine);
-        } else if left.is_empty() || choice == ConflictChoice::Theirs {
+        } else if left.is_empty() || choice == MergePreference::Theirs {
             merged.extend(&yours);
         } else {
             let base = base[start..end].concat();

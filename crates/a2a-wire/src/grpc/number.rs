@@ -5,7 +5,7 @@ const WHOLE: f64 = 1e21;
 
 /// A number for comparison: its digits without leading and trailing zeros, and the exponent of the last digit.
 #[derive(PartialEq, Eq)]
-struct Decimal {
+struct NormalizedDecimal {
     negative: bool,
     digits: String,
     exponent: i64,
@@ -17,8 +17,8 @@ pub(super) fn read(digits: &str) -> (f64, bool) {
     if digits.len() <= 15 && digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return (number, true);
     }
-    let written = text(number).and_then(|text| Decimal::of(&text));
-    (number, written.is_some() && written == Decimal::of(digits))
+    let written = text(number).and_then(|text| NormalizedDecimal::of(&text));
+    (number, written.is_some() && written == NormalizedDecimal::of(digits))
 }
 
 /// The JSON text. Whole numbers have no fraction. `None` for non-finite numbers.
@@ -32,9 +32,9 @@ pub(super) fn text(number: f64) -> Option<String> {
     }
 }
 
-// === impl Decimal ===
+// === impl NormalizedDecimal ===
 
-impl Decimal {
+impl NormalizedDecimal {
     /// `None` for an exponent that is out of range.
     fn of(text: &str) -> Option<Self> {
         let (negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));

@@ -39,7 +39,7 @@ pub(super) fn answer(
     ask: &str,
     task: &str,
     context: Option<String>,
-    given: CallerInput,
+    given: PeerInput,
 ) -> SendMessage {
     let own = given.message.and_then(|message| message.parse::<Message>().ok());
     let message = own.unwrap_or_else(|| {
@@ -59,7 +59,7 @@ pub(super) fn answer(
 
 /// A caller's input: its parts, and the message that contained them, if any.
 #[derive(Debug)]
-pub(super) struct CallerInput {
+pub(super) struct PeerInput {
     pub(super) parts: Option<Json>,
     pub(super) message: Option<Json>,
 }

@@ -10,7 +10,7 @@ use crate::{QuestionHandle, UnsolicitedInput};
 pub(crate) struct HostExchange<K> {
     pub(crate) lines: HostLines,
     /// With the length of the line that asked.
-    open: Vec<(OpenQuestion<K>, usize)>,
+    open: Vec<(OpenHostQuestion<K>, usize)>,
     /// The length of the last line that was read.
     heard: usize,
     /// Where the caller speaks without being asked, if the host takes that.
@@ -18,7 +18,7 @@ pub(crate) struct HostExchange<K> {
 }
 
 /// A question with the host's own key for it. Dropping it withdraws it.
-pub(crate) struct OpenQuestion<K> {
+pub(crate) struct OpenHostQuestion<K> {
     pub(crate) key: K,
     /// A short description of the step.
     pub(crate) step: String,
@@ -50,7 +50,7 @@ impl<K> HostExchange<K> {
         self
     }
 
-    pub(crate) fn push(&mut self, question: OpenQuestion<K>) {
+    pub(crate) fn push(&mut self, question: OpenHostQuestion<K>) {
         self.open.push((question, self.heard));
     }
 
@@ -85,7 +85,7 @@ impl<K> HostExchange<K> {
         tokio::select! {
             biased;
             (index, answer) = answered => {
-                let (OpenQuestion { key, step, .. }, _) = open.remove(index);
+                let (OpenHostQuestion { key, step, .. }, _) = open.remove(index);
                 HostInput::Answer(KeyedAnswer { key, step, answer })
             }
             input = said => HostInput::Unsolicited(input),
@@ -116,7 +116,7 @@ mod tests {
             let (answer, given) = oneshot::channel();
             answers.push(answer);
             let answer = Box::pin(async { given.await.unwrap_or(ApprovalAnswer::Stopped) });
-            exchange.push(OpenQuestion { key, step: String::new(), answer });
+            exchange.push(OpenHostQuestion { key, step: String::new(), answer });
         }
         assert!(timeout(Duration::from_millis(300), exchange.next()).await.is_err());
         answers.pop().unwrap().send(ApprovalAnswer::Allowed).unwrap();

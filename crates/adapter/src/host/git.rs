@@ -23,7 +23,7 @@ use attache_workspace::report::git::{self, GitRepository};
 use crate::{
     DriverRun,
     process::command_for_run,
-    repository::{common_folder, named_repository},
+    repository::{common_folder, named_repository, repository_around},
 };
 
 use super::git_settings::{HarmlessValue, harmless_value};
@@ -167,10 +167,7 @@ fn check_other_files(listed: &[ListedSetting]) -> Result<(), UnusableGit> {
 
 /// Whether the repository has remotes in files of their own, as very old ones do. No setting overrides them.
 fn has_remote_files(folder: &Path) -> bool {
-    let Some(git) = folder.ancestors().map(|folder| folder.join(".git")).find(|git| git.symlink_metadata().is_ok())
-    else {
-        return false;
-    };
+    let Some((_, git)) = repository_around(folder) else { return false };
     let own = named_repository(&git).unwrap_or(git);
     let common = common_folder(&own);
     let is_filled = |folder: PathBuf| std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());

@@ -28,7 +28,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 pub(crate) use self::{
     budget::HostUsage,
-    exchange::{HostExchange, HostInput, OpenQuestion},
+    exchange::{HostExchange, HostInput, OpenHostQuestion},
     lines::{HostLines, HostWriter},
     outcome::TurnVerdict,
     process::{HostLaunch, HostProcess, InheritedSecret},

@@ -13,7 +13,7 @@ use futures_util::FutureExt as _;
 use serde::Serialize;
 
 use super::{
-    ApprovalAnswer, ApprovalQuestion, HostUsage, KeyedAnswer, OpenQuestion,
+    ApprovalAnswer, ApprovalQuestion, HostUsage, KeyedAnswer, OpenHostQuestion,
     budget::RunBudget,
     question::shortened,
     text_stream::{TextStream, TextStreamKind},
@@ -242,16 +242,16 @@ impl HostTurn {
     }
 
     /// Asks people. Pass the answer to [`Self::answered`], then to the host.
-    pub(crate) fn ask<K>(&mut self, key: K, question: &ApprovalQuestion) -> OpenQuestion<K> {
+    pub(crate) fn ask<K>(&mut self, key: K, question: &ApprovalQuestion) -> OpenHostQuestion<K> {
         self.request(key, &question.as_step())
     }
 
     /// Asks people to approve the plan (Markdown).
-    pub(crate) fn ask_for_plan<K>(&mut self, key: K, plan: &str) -> OpenQuestion<K> {
+    pub(crate) fn ask_for_plan<K>(&mut self, key: K, plan: &str) -> OpenHostQuestion<K> {
         self.request(key, &ApprovalQuestion::plan(plan))
     }
 
-    fn request<K>(&mut self, key: K, question: &ApprovalQuestion) -> OpenQuestion<K> {
+    fn request<K>(&mut self, key: K, question: &ApprovalQuestion) -> OpenHostQuestion<K> {
         self.answer.flush();
         self.thoughts.flush();
         self.questions += 1;
@@ -260,11 +260,11 @@ impl HostTurn {
         let assured = self.is_walled.then_some(StepAssurance::Walled).into_iter().collect();
         let asked = question.to_request(format!("q{}", self.questions), self.cwd.clone(), assured);
         let question_handle = self.question_handle.clone();
-        OpenQuestion { key, step, answer: async move { question_handle.permission(&asked).await.into() }.boxed() }
+        OpenHostQuestion { key, step, answer: async move { question_handle.permission(&asked).await.into() }.boxed() }
     }
 
     /// Asks the caller questions with options. Pass the answer to [`Self::answered`], then to the host.
-    pub(crate) fn ask_to_choose<K>(&mut self, key: K, asked: Questionnaire) -> OpenQuestion<K> {
+    pub(crate) fn ask_to_choose<K>(&mut self, key: K, asked: Questionnaire) -> OpenHostQuestion<K> {
         self.answer.flush();
         self.thoughts.flush();
         self.note("waiting for an answer");
@@ -273,7 +273,7 @@ impl HostTurn {
             let given = question_handle.input(asked.prompt(), Some(asked.to_parts())).await;
             given.map_or(ApprovalAnswer::Stopped, |given| ApprovalAnswer::Chosen(asked.answers(&given)))
         };
-        OpenQuestion { key, step: "a question".to_owned(), answer: answer.boxed() }
+        OpenHostQuestion { key, step: "a question".to_owned(), answer: answer.boxed() }
     }
 
     pub(crate) fn answered<K>(&mut self, answered: &KeyedAnswer<K>) {

@@ -29,17 +29,17 @@ pub(crate) const ASK: &str = "ask";
 
 /// What the agent observed, and when.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum AgentMoment {
+pub(crate) enum AgentObservation {
     Arrived(RunId, Instant),
     Answered(RunId, Instant),
 }
 
 #[derive(Debug)]
-struct StopwatchDriver(mpsc::UnboundedSender<AgentMoment>);
+struct StopwatchDriver(mpsc::UnboundedSender<AgentObservation>);
 
 #[derive(Debug)]
 pub(crate) struct BenchDevice {
-    pub(crate) noticed: mpsc::UnboundedReceiver<AgentMoment>,
+    pub(crate) noticed: mpsc::UnboundedReceiver<AgentObservation>,
     _tasks: [AbortOnDropHandle<()>; 2],
 }
 
@@ -98,11 +98,11 @@ impl Driver for StopwatchDriver {
         let notice = self.0.clone();
         Box::pin(async move {
             let run = job.task.task_run_id;
-            let _ = notice.send(AgentMoment::Arrived(run, arrived));
+            let _ = notice.send(AgentObservation::Arrived(run, arrived));
             if job.text().is_ok_and(|text| text == ASK) {
                 let asked = AdapterPermissionRequest::new("1", "bench", Json::empty_object());
                 job.question_handle.permission(&asked).await;
-                let _ = notice.send(AgentMoment::Answered(run, Instant::now()));
+                let _ = notice.send(AgentObservation::Answered(run, Instant::now()));
             }
             TaskReply::done(&TaskOutput { text: "done".to_owned(), ..TaskOutput::default() })
         })

@@ -21,7 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     BenchResult, ServerProcess,
-    device::{AGENT, ASK, AgentMoment, BenchDevice},
+    device::{AGENT, ASK, AgentObservation, BenchDevice},
 };
 use crate::{load::quantile, report::millis};
 
@@ -143,7 +143,7 @@ async fn decision(owner: &HubClient, device: &mut BenchDevice) -> BenchResult<Du
 
 async fn noticed(device: &mut BenchDevice, wanted: RunId) -> BenchResult<Instant> {
     loop {
-        let (AgentMoment::Arrived(run, at) | AgentMoment::Answered(run, at)) =
+        let (AgentObservation::Arrived(run, at) | AgentObservation::Answered(run, at)) =
             tokio::time::timeout(DISPATCH_TIMEOUT, device.noticed.recv()).await?.ok_or("the device stopped")?;
         if run == wanted {
             return Ok(at);

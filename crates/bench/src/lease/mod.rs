@@ -66,7 +66,7 @@ pub struct BenchRatio {
 
 /// The way to the server.
 #[derive(Clone, Copy)]
-struct Link<'a> {
+struct SimulatedLink<'a> {
     runtime: &'a tokio::runtime::Handle,
     round_trip: Duration,
 }
@@ -81,7 +81,7 @@ pub fn run(options: &Options, runtime: &tokio::runtime::Handle) -> io::Result<Wo
         return Err(io::Error::other(format!("this needs {missing}")));
     }
     let amount = MeasureSize { megabytes: options.megabytes, files: options.files };
-    let link = Link { runtime, round_trip: options.round_trip };
+    let link = SimulatedLink { runtime, round_trip: options.round_trip };
     let (mut ours, mut theirs, mut cuts) = (vec![], vec![], vec![]);
     for round in 0..options.rounds {
         let dir = options.dir.join(format!("round-{round}"));
@@ -116,7 +116,7 @@ pub fn run(options: &Options, runtime: &tokio::runtime::Handle) -> io::Result<Wo
     })
 }
 
-fn measure_openssh(dir: &Path, amount: MeasureSize, link: Link<'_>) -> io::Result<MountFigures> {
+fn measure_openssh(dir: &Path, amount: MeasureSize, link: SimulatedLink<'_>) -> io::Result<MountFigures> {
     let host = folder(dir, "host")?;
     prepare(&host, amount)?;
     let sshd = SshdProcess::start(dir, &Env::system())?;
@@ -127,7 +127,7 @@ fn measure_openssh(dir: &Path, amount: MeasureSize, link: Link<'_>) -> io::Resul
     measure(&mounted.mount_point, amount)
 }
 
-fn measure_ours(dir: &Path, amount: MeasureSize, link: Link<'_>) -> io::Result<(MountFigures, Duration)> {
+fn measure_ours(dir: &Path, amount: MeasureSize, link: SimulatedLink<'_>) -> io::Result<(MountFigures, Duration)> {
     let host = folder(dir, "host")?;
     prepare(&host, amount)?;
     let stop = CancellationToken::new();
@@ -172,9 +172,9 @@ fn admit_lease(
     Ok((SshLogin { port, user, host_key: host_key.public_openssh(), private_key: key.private }, admission))
 }
 
-// === impl Link ===
+// === impl SimulatedLink ===
 
-impl Link<'_> {
+impl SimulatedLink<'_> {
     /// The same server, behind the latency of this link.
     fn delay(self, login: SshLogin, stop: &CancellationToken) -> io::Result<SshLogin> {
         if self.round_trip.is_zero() {

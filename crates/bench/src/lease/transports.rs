@@ -16,7 +16,7 @@ use attache_workspace::mount::{GuardCommand, MountHandle, MountPoint, MountReque
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::{LOCATOR, Link, admit_lease, memory};
+use super::{LOCATOR, SimulatedLink, admit_lease, memory};
 
 /// What to measure.
 #[derive(Debug, Clone)]
@@ -160,7 +160,7 @@ fn measure_mounted(
     memory::forget_peak();
     let before = memory::now();
     let (login, admission) = admit_lease(dir, &host, runtime, stop.clone())?;
-    let login = Link { runtime, round_trip }.delay(login, &stop)?;
+    let login = SimulatedLink { runtime, round_trip }.delay(login, &stop)?;
     let mut figures = TransportFigures::empty(transport.name(), Some(round_trip.as_millis()));
     let fresh = || -> io::Result<(MountHandle, f64)> {
         let root = dir.join("mounts");

@@ -11,7 +11,7 @@ use std::{
 };
 
 use attache_adapter::{
-    Adapter, AdapterWalls, Driver, Environment, HiddenFolder, HostMemory, Options, OtherFolders,
+    Adapter, AdapterWalls, Driver, Environment, HiddenFolder, HostMemory, Options, OtherAgentFolders,
     driver::{CommandDriver, ConformanceDriver, ShellDriver},
     preset,
 };
@@ -363,9 +363,9 @@ async fn walls(context: &CommandContext, is_host: bool, cwd: &Path) -> Result<Ad
 }
 
 /// The folders of the agents of this device, as they are now.
-fn other_folders(context: &CommandContext) -> OtherFolders {
+fn other_folders(context: &CommandContext) -> OtherAgentFolders {
     let profiles = context.home().ok().map(|home| Profiles::at(home.path(), context.env.clone()));
-    OtherFolders(Arc::new(move || profiles.as_ref().map(walls::agent_folders).unwrap_or_default()))
+    OtherAgentFolders(Arc::new(move || profiles.as_ref().map(walls::agent_folders).unwrap_or_default()))
 }
 
 fn split(program: Vec<OsString>) -> (OsString, Vec<OsString>) {

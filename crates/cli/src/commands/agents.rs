@@ -502,7 +502,7 @@ pub(super) fn explain(error: attache_client::Error, agent: &str) -> CommandFailu
     CommandFailure { message: errors::agent_not_found(agent), ..failure }.hint(errors::agent_not_found_do())
 }
 
-/// What is said of a device that was never seen.
+/// The text for a device that was never seen.
 fn unseen(runtime: Option<&Runtime>) -> &'static str {
     match runtime {
         Some(runtime) if runtime.is_only_registered() => texts::not_connected_yet(),

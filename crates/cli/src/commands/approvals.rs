@@ -96,7 +96,7 @@ enum ApprovalStateArg {
 
 #[derive(Debug, clap::Args)]
 struct DecisionArgs {
-    /// Request id, a unique part of it, or `last`, the one that `show` showed last
+    /// Request id, a unique part of it, or `last` for the one you last viewed with `show`
     #[arg(value_parser = IdArg::of_permission)]
     request: IdArg,
     /// What the decision applies to

@@ -129,7 +129,7 @@ enum SandboxLimitArg {
 
 /// Why the command stops following the run before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StopReason {
+enum FollowStopReason {
     Closed,
     TimedOut,
     Interrupted,
@@ -198,7 +198,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         && failure.is_quiet()
     {
         // As after `| head`: the reader of the output is gone.
-        let text = match cancel_or_leave(&context, &hub, run, &args, StopReason::Closed).await? {
+        let text = match cancel_or_leave(&context, &hub, run, &args, FollowStopReason::Closed).await? {
             Some(status) => texts::closed_cancelled(terms::run_status(status)),
             None => texts::closed_left(run),
         };
@@ -214,14 +214,14 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         }
         FollowEnd::TimedOut => {
             let seconds = args.timeout.unwrap_or_default();
-            let message = match cancel_or_leave(&context, &hub, run, &args, StopReason::TimedOut).await? {
+            let message = match cancel_or_leave(&context, &hub, run, &args, FollowStopReason::TimedOut).await? {
                 Some(status) => texts::timed_out_cancelled(seconds, terms::run_status(status)),
                 None => texts::timed_out_left(seconds, run),
             };
             Err(CommandFailure::new("timed_out", exit::TIMED_OUT, message).hint(texts::see_the_run(run)))
         }
         FollowEnd::Interrupted => {
-            let message = match cancel_or_leave(&context, &hub, run, &args, StopReason::Interrupted).await? {
+            let message = match cancel_or_leave(&context, &hub, run, &args, FollowStopReason::Interrupted).await? {
                 Some(status) => texts::interrupted_cancelled(terms::run_status(status)),
                 None => texts::interrupted_left(run),
             };
@@ -361,7 +361,7 @@ async fn cancel_or_leave(
     hub: &HubClient,
     run: RunId,
     args: &Args,
-    reason: StopReason,
+    reason: FollowStopReason,
 ) -> Result<Option<RunStatus>, CommandFailure> {
     if args.no_cancel {
         return Ok(None);
@@ -386,9 +386,9 @@ async fn cancel_or_leave(
     Ok(Some(state))
 }
 
-// === impl StopReason ===
+// === impl FollowStopReason ===
 
-impl StopReason {
+impl FollowStopReason {
     /// What the run's log says.
     const fn recorded(self) -> &'static str {
         match self {

@@ -39,7 +39,7 @@ enum Kind {
 
 /// What the word at the cursor completes to.
 #[derive(Debug, PartialEq, Eq)]
-enum Slot {
+enum CompletionSource {
     Words(Vec<String>),
     Names(Kind),
     /// Left to the generated completion script.
@@ -50,13 +50,13 @@ pub(super) async fn run(context: CommandContext, args: Args, root: Command) -> R
     let words: Vec<String> = args.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let Some((last, before)) = words.split_last() else { return Ok(()) };
     let found = match slot(root, before) {
-        Slot::Words(words) => words,
-        Slot::Names(kind) => {
+        CompletionSource::Words(words) => words,
+        CompletionSource::Names(kind) => {
             let hub = hub_args(before);
             let names = names(&context, &hub, kind);
             tokio::time::timeout(COMPLETION_TIMEOUT, names).await.ok().and_then(Result::ok).unwrap_or_default()
         }
-        Slot::Elsewhere => Vec::new(),
+        CompletionSource::Elsewhere => Vec::new(),
     };
     for name in found.iter().filter(|name| name.starts_with(last)) {
         context.output.line(clean::line(name))?;
@@ -65,7 +65,7 @@ pub(super) async fn run(context: CommandContext, args: Args, root: Command) -> R
 }
 
 /// Walks the words as the parser would and returns the argument that comes next.
-fn slot(mut root: Command, before: &[String]) -> Slot {
+fn slot(mut root: Command, before: &[String]) -> CompletionSource {
     root.build();
     let (mut command, mut path, mut place) = (&root, String::new(), 0);
     let mut words = before.iter();
@@ -91,7 +91,7 @@ fn slot(mut root: Command, before: &[String]) -> Slot {
         // The last positional argument may be repeatable.
         command.get_positionals().last().filter(|last| matches!(last.get_action(), ArgAction::Append))
     });
-    positional.map_or(Slot::Elsewhere, |argument| of_argument(argument, parent(before, &path)))
+    positional.map_or(CompletionSource::Elsewhere, |argument| of_argument(argument, parent(before, &path)))
 }
 
 /// The command before the last one: in `agents show`, it tells what kind of name `show` takes.
@@ -111,20 +111,22 @@ fn takes_value(argument: &Arg) -> bool {
     matches!(argument.get_action(), ArgAction::Set | ArgAction::Append)
 }
 
-fn of_argument(argument: &Arg, of: &str) -> Slot {
+fn of_argument(argument: &Arg, of: &str) -> CompletionSource {
     // Value names of the form `one|another` list the values.
     let shown = argument.get_value_names().and_then(|names| names.first()).map(|name| name.to_string());
     if let Some(words) = shown.filter(|shown| shown.contains('|')) {
-        return Slot::Words(words.split('|').filter(|word| *word == word.to_lowercase()).map(str::to_owned).collect());
+        return CompletionSource::Words(
+            words.split('|').filter(|word| *word == word.to_lowercase()).map(str::to_owned).collect(),
+        );
     }
     match (argument.get_id().as_str(), of) {
-        ("agent" | "default_agent", _) => Slot::Names(Kind::Agent),
-        ("user" | "owner", _) => Slot::Names(Kind::User),
-        ("runtime", "runtimes") => Slot::Names(Kind::Device),
-        ("key", "keys") => Slot::Names(Kind::Key),
-        ("conversation", _) => Slot::Names(Kind::Conversation),
-        ("context", _) | ("name", "context") => Slot::Names(Kind::Context),
-        _ => Slot::Elsewhere,
+        ("agent" | "default_agent", _) => CompletionSource::Names(Kind::Agent),
+        ("user" | "owner", _) => CompletionSource::Names(Kind::User),
+        ("runtime", "runtimes") => CompletionSource::Names(Kind::Device),
+        ("key", "keys") => CompletionSource::Names(Kind::Key),
+        ("conversation", _) => CompletionSource::Names(Kind::Conversation),
+        ("context", _) | ("name", "context") => CompletionSource::Names(Kind::Context),
+        _ => CompletionSource::Elsewhere,
     }
 }
 
@@ -178,20 +180,20 @@ mod tests {
         for line in
             ["ask", "agents show", "agents remove", "runs --agent", "ask --timeout 5", "--json ask", "agents code"]
         {
-            assert_eq!(slot(line), Slot::Names(Kind::Agent), "{line}");
+            assert_eq!(slot(line), CompletionSource::Names(Kind::Agent), "{line}");
         }
         assert_eq!(
             slot("keys add ci --role"),
-            Slot::Words(["viewer", "operator", "admin", "owner"].map(Into::into).into())
+            CompletionSource::Words(["viewer", "operator", "admin", "owner"].map(Into::into).into())
         );
-        assert_eq!(slot("keys add ci --user"), Slot::Names(Kind::User));
-        assert_eq!(slot("keys revoke"), Slot::Names(Kind::Key));
-        assert_eq!(slot("runtimes revoke"), Slot::Names(Kind::Device));
-        assert_eq!(slot("conversations show"), Slot::Names(Kind::Conversation));
-        assert_eq!(slot("runs --context"), Slot::Names(Kind::Context));
-        assert_eq!(slot("context use"), Slot::Names(Kind::Context));
+        assert_eq!(slot("keys add ci --user"), CompletionSource::Names(Kind::User));
+        assert_eq!(slot("keys revoke"), CompletionSource::Names(Kind::Key));
+        assert_eq!(slot("runtimes revoke"), CompletionSource::Names(Kind::Device));
+        assert_eq!(slot("conversations show"), CompletionSource::Names(Kind::Conversation));
+        assert_eq!(slot("runs --context"), CompletionSource::Names(Kind::Context));
+        assert_eq!(slot("context use"), CompletionSource::Names(Kind::Context));
         for line in ["ask local", "runs show", "", "nonsense"] {
-            assert_eq!(slot(line), Slot::Elsewhere, "{line}");
+            assert_eq!(slot(line), CompletionSource::Elsewhere, "{line}");
         }
     }
 }

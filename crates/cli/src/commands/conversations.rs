@@ -103,7 +103,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
 
 /// JSON output of `delete`.
 #[derive(Serialize)]
-struct DeletedConversation {
+struct DeletedConversationOutput {
     deleted: ConversationId,
 }
 
@@ -122,7 +122,7 @@ async fn delete(
     }
     hub.delete_conversation(conversation).await?;
     if context.output.is_json() {
-        return context.output.json(&DeletedConversation { deleted: conversation });
+        return context.output.json(&DeletedConversationOutput { deleted: conversation });
     }
     context.output.say(format_args!("Deleted {conversation} and its runs."));
     Ok(())

@@ -132,7 +132,7 @@ It exits with 6 if a change to be discarded was skipped.")]
 Each file is applied completely or not at all. Text files that you also changed are merged if the changes are in different places.
 What was applied can be reverted. The command exits with 6 if something was skipped.")]
     Apply(apply::ApplyArgs),
-    /// Drop changes of a staged delegation that aren't applied
+    /// Discard the unapplied changes of a staged delegation
     Discard(apply::DiscardArgs),
     /// Restore the folder to its state before the lease, except files that you changed since
     Revert {
@@ -259,7 +259,7 @@ async fn perform(context: &CommandContext, command: DelegationsCommand) -> Resul
                 None => None,
             };
             if let Some(folder) = &found {
-                // No policy admits it, nor anything in it.
+                // No policy allows the folder or anything in it.
                 refuse_private(folder, &home::own_folders(&context.config))
                     .map_err(|DelegatorRefusal { message, hint, .. }| CommandFailure::usage(message).hint(hint))?;
             }
@@ -409,7 +409,7 @@ fn show(context: &CommandContext, delegation: &Delegation) -> Result<(), Command
         }
     }
     let sandbox = delegation.sandbox.map(|profile| sandbox_text(profile, delegation.sandbox_proof.as_ref()));
-    // What an ended one did last is in its log.
+    // The last activity of an ended delegation is in its log.
     let live = |text: &Option<String>| text.clone().filter(|_| !delegation.status.has_ended());
     let (waits_for, progress) = (live(&delegation.waits_for), live(&delegation.progress));
     for (name, text) in [

@@ -11,7 +11,7 @@ use crate::{
     env::{amount, context::CommandContext, home::DEFAULT_LISTEN},
     server::{
         artifact_bucket::ArtifactArgs,
-        keep::Keep,
+        keep::RetentionSetting,
         local_server::{LocalServer, LocalServerOptions},
         process,
         shared_database::{ClusterArgs, DatabaseArgs, SharedDatabase, WhenBusy, needs_server},
@@ -55,8 +55,8 @@ pub(crate) struct Args {
     run_timeout: Option<Duration>,
     /// Retention of finished records as CLASS=TIME or CLASS=forever; repeatable [defaults: runs=90d,
     /// conversations=365d, artifacts=365d, credentials=90d, events=30d, log=400d, channels=30d, streams=1h]
-    #[arg(long, value_name = "CLASS=TIME", value_parser = Keep::from_text)]
-    keep: Vec<Keep>,
+    #[arg(long, value_name = "CLASS=TIME", value_parser = RetentionSetting::from_text)]
+    keep: Vec<RetentionSetting>,
     /// Allow webhooks and outside agents (--peer) on this private network or host (10.0.0.0/8, an address, a name,
     /// *.example.org); repeatable
     #[arg(long, value_name = "CIDR|HOST")]
@@ -158,6 +158,9 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     if !args.listen.ip().is_loopback() && !args.insecure_lan && !args.tls.is_set() {
         return Err(CommandFailure::usage(format!("{} is reachable from other machines, but TLS isn't configured", args.listen))
             .hint("Add a certificate (--tls-self-signed, or --tls-cert with --tls-key), listen on 127.0.0.1 behind a TLS proxy (--public-url), or accept the risk with --insecure-lan."));
+    }
+    if !args.insecure_lan {
+        args.cluster.refuse_plain_http()?;
     }
     let permissions = args.permissions;
     let artifacts = args.artifacts.folder()?;

@@ -119,7 +119,7 @@ struct ChoiceArgs {
     /// Notify when a run that you started ends [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     runs: Option<bool>,
-    /// How much a notification shows: only who wants what, or also the command or the question [default: title]
+    /// How much a notification shows: only who's asking and for what, or also the command or the question [default: title]
     #[arg(long, value_enum)]
     show: Option<DetailArg>,
     /// The language of notifications [default: en]

@@ -52,7 +52,7 @@ const MAX_LAST_EVENTS: u32 = 200;
   attache runs list --agent builder --status failed
   attache runs list --status waiting         runs that wait for approval or input
   attache runs list --since 8h --caller ada --text deploy
-  attache runs list --view mine              one of your views
+  attache runs list --view mine              one of your saved views
   attache runs show run_…                    show a run and its result
   attache runs cancel run_… --reason \"no longer needed\"
   attache runs answer run_… 2                answer the agent's question by one of its options
@@ -115,13 +115,13 @@ enum RunsCommand {
         /// The input; `-` reads it from standard input
         text: String,
     },
-    /// List the views of the list of runs that you keep
+    /// List your saved views of the run list
     Views,
 }
 
 /// JSON output of `delete`.
 #[derive(Serialize)]
-struct DeletedRun {
+struct DeletedRunOutput {
     deleted: RunId,
 }
 
@@ -151,7 +151,7 @@ struct RunListArgs {
     /// Only runs whose task, ID, agent's name or caller contains this text
     #[arg(long, value_name = "TEXT")]
     text: Option<String>,
-    /// Only runs that one of your views shows (see `attache runs views`); other options take precedence
+    /// Only runs shown by one of your saved views (see `attache runs views`); other options take precedence
     #[arg(long, value_name = "NAME")]
     view: Option<String>,
     #[command(flatten)]
@@ -216,7 +216,7 @@ async fn delete(context: &CommandContext, hub: &HubClient, run: RunId, yes: bool
     }
     hub.delete_run(run).await?;
     if context.output.is_json() {
-        return context.output.json(&DeletedRun { deleted: run });
+        return context.output.json(&DeletedRunOutput { deleted: run });
     }
     context.output.say(texts::deleted(run));
     Ok(())
@@ -265,7 +265,13 @@ async fn input(context: &CommandContext, hub: &HubClient, before: &Run, text: St
     let key = format!("input-{}", context.env.uuid());
     // Bind the answer to the question that is open now.
     let input_request_id = open_question(before).and_then(|asked| asked.id.parse().ok());
-    let request = GiveInputRequest { text: Some(text), parts: None, input_request_id, idempotency_key: Some(key) };
+    let request = GiveInputRequest {
+        text: Some(text),
+        input_request_id,
+        unsolicited: before.waiting.is_none(),
+        idempotency_key: Some(key),
+        ..GiveInputRequest::default()
+    };
     let given = hub.give_input(run, &request).await?;
     let is_answer = before.waiting == Some(WaitReason::Input);
     if !is_answer && was_input_refused(hub, run, before.last_seq).await? {

@@ -207,7 +207,7 @@ async fn wait(mut command: Command) -> io::Result<ExitStatus> {
     }
 }
 
-/// What holds here, one line per attempt.
+/// Which limits hold on this machine, one line per attempt.
 fn show(context: &CommandContext, launcher: &Launcher) -> Result<(), CommandFailure> {
     let proof = launcher.prove();
     let output = &context.output;
@@ -245,7 +245,8 @@ impl ResourceReport {
         let memory = self.memory.and_then(NonZeroU64::new).map(|bytes| format!("{} of memory", MemorySize(bytes)));
         let processes = self.processes.map(|count| format!("{count} processes"));
         let limits: Vec<String> = memory.into_iter().chain(processes).collect();
-        let limits = if limits.is_empty() { "as much as there is".to_owned() } else { limits.join(", ") };
+        let limits =
+            if limits.is_empty() { "all of this machine's memory and processes".to_owned() } else { limits.join(", ") };
         match &self.missing {
             Some(why) => format!("A run can use {limits}. Not everything is limited: {why}."),
             None => format!("A run can use {limits}."),

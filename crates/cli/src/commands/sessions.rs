@@ -24,7 +24,7 @@ use crate::{
   attache sessions               list your sessions; admins see all sessions
   attache sessions end key_…     sign that browser out; a unique part of the id also works
 
-A session ends with the key that opened it, after 30 days at the latest.",
+A session ends when the key that opened it does, or after 30 days.",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Args {

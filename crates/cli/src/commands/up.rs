@@ -21,7 +21,7 @@ use attache_protocol::{
     },
 };
 use attache_runtime::{
-    Notice, Options, RuntimeService, Shutdown,
+    Options, RuntimeNotice, RuntimeService, Shutdown,
     profile::{Profile, Profiles},
 };
 use attache_store::sql::DatabaseSharing;
@@ -36,7 +36,7 @@ use crate::{
         hosts, walls,
     },
     server::{
-        keep::Keep,
+        keep::RetentionSetting,
         local_server::{LocalServer, LocalServerOptions},
         process,
         shared_database::{DatabaseArgs, SharedDatabase, WhenBusy},
@@ -79,8 +79,8 @@ pub(crate) struct Args {
     run_timeout: Option<Duration>,
     /// Retention of finished records as CLASS=TIME or CLASS=forever; repeatable [defaults: runs=90d,
     /// conversations=365d, artifacts=365d, credentials=90d, events=30d, log=400d, channels=30d, streams=1h]
-    #[arg(long, value_name = "CLASS=TIME", value_parser = Keep::from_text)]
-    keep: Vec<Keep>,
+    #[arg(long, value_name = "CLASS=TIME", value_parser = RetentionSetting::from_text)]
+    keep: Vec<RetentionSetting>,
     /// Access rules file, reloaded when it changes [default: rules are kept in the store]
     #[arg(long, value_name = "FILE")]
     permissions: Option<PathBuf>,
@@ -471,10 +471,12 @@ fn runtime(
     options.pin = pin;
     options.env = context.env.clone();
     let output = context.output;
-    options.observer = Some(Arc::new(move |notice: &Notice| match notice {
-        Notice::Started { .. } | Notice::AdapterReady { .. } | Notice::ChannelOpen { .. } | Notice::Reported { .. } => {
-        }
-        Notice::Online => online.notify_one(),
+    options.observer = Some(Arc::new(move |notice: &RuntimeNotice| match notice {
+        RuntimeNotice::Started { .. }
+        | RuntimeNotice::AdapterReady { .. }
+        | RuntimeNotice::ChannelOpen { .. }
+        | RuntimeNotice::Reported { .. } => {}
+        RuntimeNotice::Online => online.notify_one(),
         _ => runtime_notices::print(&output, notice),
     }));
     Ok(RuntimeService::new(options)?)

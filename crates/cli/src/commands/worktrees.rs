@@ -64,7 +64,7 @@ enum WorktreesCommand {
         #[command(flatten)]
         remote: RemoteArgs,
     },
-    /// Bring the changes into the folder that the worktree was made from, as uncommitted changes; all of them or none
+    /// Apply the changes, uncommitted, to the folder the worktree was created from; all or nothing
     Apply {
         /// Run id (`run_…`), a unique part of it, or `last` for the newest worktree
         run: String,

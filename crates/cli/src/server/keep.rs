@@ -11,14 +11,14 @@ const FOREVER: Duration = Duration::from_secs(100_000 * 24 * 60 * 60);
 
 /// A class of records and its retention period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Keep {
+pub(crate) struct RetentionSetting {
     class: KeepClass,
     time: Duration,
 }
 
-// === impl Keep ===
+// === impl RetentionSetting ===
 
-impl Keep {
+impl RetentionSetting {
     /// Reads `runs=30d` or `log=forever`.
     pub(crate) fn from_text(text: &str) -> Result<Self, String> {
         let (name, time) = text
@@ -45,10 +45,16 @@ mod tests {
     #[test]
     fn a_class_has_a_duration_or_forever() {
         let day = Duration::from_secs(24 * 60 * 60);
-        assert_eq!(Keep::from_text("runs=30d"), Ok(Keep { class: KeepClass::Runs, time: 30 * day }));
-        assert_eq!(Keep::from_text("log=forever"), Ok(Keep { class: KeepClass::Log, time: FOREVER }));
+        assert_eq!(
+            RetentionSetting::from_text("runs=30d"),
+            Ok(RetentionSetting { class: KeepClass::Runs, time: 30 * day })
+        );
+        assert_eq!(
+            RetentionSetting::from_text("log=forever"),
+            Ok(RetentionSetting { class: KeepClass::Log, time: FOREVER })
+        );
         for wrong in ["runs", "runs=", "runs=soon", "walks=3d", "=3d", ""] {
-            assert!(Keep::from_text(wrong).is_err(), "{wrong}");
+            assert!(RetentionSetting::from_text(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -95,6 +95,19 @@ impl ClusterArgs {
         }
     }
 
+    /// Hubs send keys to each other, for the tunnels of delegations.
+    pub(crate) fn refuse_plain_http(&self) -> Result<(), CommandFailure> {
+        let address = self.node_url.as_deref().map(HubAddress::parse).transpose().map_err(CommandFailure::from)?;
+        match (address, &self.node_url) {
+            (Some(address), Some(url)) if !address.is_encrypted() && !address.is_loopback() => {
+                let problem = format!("the other hubs would send keys unencrypted to {url}");
+                Err(CommandFailure::usage(problem)
+                    .hint("Give an https:// address, or accept the risk on a trusted network with --insecure-lan."))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Makes the hub one of several, if it is.
     pub(crate) async fn apply(&self, options: &mut Options, store: &SqlStore, env: &Env) -> Result<(), StartError> {
         let Some(file) = &self.cluster_key_file else { return Ok(()) };

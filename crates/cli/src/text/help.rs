@@ -106,7 +106,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ),
     ("Answer the agent's open question; without an answer, show the question", "答复智能体的提问；不带答复时显示问题"),
     ("Send input to a run; it answers the agent's oldest open question", "向运行发送输入，作为对最早一个提问的答复"),
-    ("List the views of the list of runs that you keep", "列出你保存的运行列表视图"),
+    ("List your saved views of the run list", "列出你保存的运行列表视图"),
     ("Review and decide approval requests from agents", "查看并处理智能体的审批请求"),
     ("List pending requests, newest first (default)", "列出待审批的请求，最新的在前（默认）"),
     ("Show exactly what a request asks for, and its decision", "查看请求的确切内容及其决定"),
@@ -147,7 +147,7 @@ const COMMANDS: &[(&str, &str)] = &[
         "逐项检查更改：按文件或按文本块接受或放弃",
     ),
     ("Apply the changes of a staged delegation to the folder", "将暂存委派的更改应用到文件夹"),
-    ("Drop changes of a staged delegation that aren't applied", "放弃暂存委派中未应用的更改"),
+    ("Discard the unapplied changes of a staged delegation", "放弃暂存委派中未应用的更改"),
     (
         "Restore the folder to its state before the lease, except files that you changed since",
         "将文件夹还原到租约之前的状态，你之后改过的文件除外",
@@ -227,7 +227,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("Print the folder of a worktree", "输出工作树所在的文件夹"),
     ("Commit the changes to the worktree's branch, in your name", "以你的名义将更改提交到工作树的分支"),
     (
-        "Bring the changes into the folder that the worktree was made from, as uncommitted changes; all of them or none",
+        "Apply the changes, uncommitted, to the folder the worktree was created from; all or nothing",
         "将更改作为未提交的更改带入创建工作树时所用的文件夹；要么全部，要么都不",
     ),
     ("Remove a worktree and its branch", "移除工作树及其分支"),

@@ -29,7 +29,7 @@ pub(super) const OPTIONS: &[(&str, &str)] = &[
     ("Delegation id, a unique part of it, or `last`", "委派 ID、其唯一的一部分，或 `last`"),
     ("Request id, a unique part of it, or `last`", "请求 ID、其唯一的一部分，或 `last`"),
     (
-        "Request id, a unique part of it, or `last`, the one that `show` showed last",
+        "Request id, a unique part of it, or `last` for the one you last viewed with `show`",
         "请求 ID、其唯一的一部分，或 `last`（`show` 最近显示的请求）",
     ),
     ("Grant id, a unique part of it, or `last`", "已记住的决定的 ID、其唯一的一部分，或 `last`"),
@@ -188,7 +188,7 @@ pub(super) const OPTIONS: &[(&str, &str)] = &[
     ("Only runs that cost at least this many dollars", "仅费用不低于此金额（美元）的运行"),
     ("Only runs created by this person or agent (name or id)", "仅由此用户或智能体创建的运行（名称或 ID）"),
     (
-        "Only runs that one of your views shows (see `attache runs views`); other options take precedence",
+        "Only runs shown by one of your saved views (see `attache runs views`); other options take precedence",
         "仅显示你的某个视图所包含的运行（参阅 `attache runs views`）；其他选项优先",
     ),
     (

@@ -19,7 +19,7 @@ texts! {
     exists(name): "{name} already exists" zh "{name} 已存在";
     exists_do: "Choose another name, change it with `attache notifications change`, or remove it first." zh "请换一个名称，用 `attache notifications change` 修改它，或先移除它。";
     connected(name, what): "Connected {name}: {what}." zh "已接入 {name}：{what}。";
-    connected_again(name, before, what): "Connected {name}, which was called {before} before: {what}." zh "已接入 {name}（原名 {before}）：{what}。";
+    connected_again(name, before, what): "Connected {name} (formerly {before}): {what}." zh "已接入 {name}（原名 {before}）：{what}。";
     test_it(id): "Send a test: attache notifications test {id}" zh "发送测试消息：attache notifications test {id}";
     webhook_url: "webhook URL" zh "Webhook 地址";
     bot_token: "bot token" zh "机器人令牌";

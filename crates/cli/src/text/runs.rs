@@ -1,9 +1,9 @@
 //! `attache runs`: the list, one run, its questions.
 
 texts! {
-    no_views: "You keep no views. Save one in the console: filter the runs, then choose Save view." zh "你还没有保存视图。可在控制台中保存：先筛选运行，然后选择“保存视图”。";
+    no_views: "You have no saved views. Save one in the console: filter the runs, then choose Save view." zh "你还没有保存视图。可在控制台中保存：先筛选运行，然后选择“保存视图”。";
     shows: "SHOWS" zh "显示";
-    no_view(name): "you have no view `{name}`" zh "你没有名为 `{name}` 的视图";
+    no_view(name): "you have no saved view named `{name}`" zh "你没有名为 `{name}` 的视图";
     no_view_do: "List your views: attache runs views" zh "列出你的视图：attache runs views";
     none_matching: "No matching runs." zh "没有符合条件的运行。";
     none_found: "No runs found. Start one: attache ask AGENT \"…\"" zh "没有找到运行。开始一个：attache ask AGENT \"…\"";
@@ -14,7 +14,7 @@ texts! {
     deleted(run): "Deleted {run}. The audit log keeps a record of the run and of who deleted it." zh "已删除 {run}。审计日志会保留此运行及其删除者的记录。";
     no_question(run): "{run} has no open question" zh "{run} 没有待答复的问题";
     not_working_yet(run): "{run} isn't working yet, so it has no question" zh "{run} 尚未开始工作，因此没有问题";
-    not_working_yet_do(run): "Wait until it asks: attache watch {run}" zh "等待它提问：attache watch {run}";
+    not_working_yet_do(run): "Wait for its question: attache watch {run}" zh "等待它提问：attache watch {run}";
     no_question_ended(run): "{run} has ended, so it has no open question" zh "{run} 已结束，因此没有待答复的问题";
     no_question_ended_do(run): "See its result: attache runs show {run}" zh "查看结果：attache runs show {run}";
     no_question_do(run): "To tell it something anyway: attache runs input {run} \"…\"" zh "如果仍要告诉它什么：attache runs input {run} \"…\"";

@@ -25,7 +25,7 @@ texts! {
     none_of(run): "no run `{run}` has a worktree on this device" zh "此设备上没有运行 `{run}` 的工作树";
     none_do: "List them on the agent's device: attache worktrees" zh "在智能体的设备上查看列表：attache worktrees";
     ambiguous(n, run): "`{run}` matches {n} run" | "`{run}` matches {n} runs" zh "`{run}` 匹配 {n} 个运行";
-    ambiguous_do: "Type more of the id." zh "请输入更长的 ID。";
+    ambiguous_do: "Use a longer part of the id." zh "请输入更长的 ID。";
 
     // committing, applying and discarding
     default_message(run): "Changes of {run}" zh "{run} 的更改";

@@ -463,7 +463,9 @@ impl<'a> RunFollower<'a> {
         text: String,
     ) -> Result<(), CommandFailure> {
         let key = format!("input-{}", self.env.uuid());
-        let request = GiveInputRequest { text: Some(text), parts: None, input_request_id, idempotency_key: Some(key) };
+        let idempotency_key = Some(key);
+        let request =
+            GiveInputRequest { text: Some(text), input_request_id, idempotency_key, ..GiveInputRequest::default() };
         match hub.give_input(run, &request).await {
             Ok(_) => Ok(()),
             // The run may have finished, or someone else may have answered, in the meantime.

@@ -1,33 +1,33 @@
 //! Notices of a runtime as messages for people, one line each, on standard error.
 
 use attache_protocol::rules::run::RunStatus;
-use attache_runtime::{AnswerKind, Notice, QuestionNotice};
+use attache_runtime::{AnswerKind, QuestionNotice, RuntimeNotice};
 
 use super::output::{TerminalOutput, TextStyle, clean};
 use crate::text::{setup as text, terms};
 
 /// Prints a notice.
-pub(crate) fn print(output: &TerminalOutput, notice: &Notice) {
+pub(crate) fn print(output: &TerminalOutput, notice: &RuntimeNotice) {
     let (style, text) = describe(notice);
     output.say_styled(style, clean::line(&text));
 }
 
-fn describe(notice: &Notice) -> (TextStyle, String) {
+fn describe(notice: &RuntimeNotice) -> (TextStyle, String) {
     match notice {
-        Notice::Started { agent, api_base, .. } => (TextStyle::Dim, text::runtime_of(agent, api_base)),
-        Notice::Online => (TextStyle::Good, text::online().to_owned()),
-        Notice::HubAway { reason } => (TextStyle::Bad, text::hub_away(reason)),
-        Notice::HubBack => (TextStyle::Good, text::hub_back().to_owned()),
-        Notice::ClockOff { ahead_minutes } => (TextStyle::Bad, text::correct_clock(clock(*ahead_minutes))),
-        Notice::ChannelOpen { .. } => (TextStyle::Dim, text::channel_open().to_owned()),
-        Notice::ChannelBroken { reason } => (TextStyle::Dim, text::no_channel(reason)),
-        Notice::Asked { run, question: QuestionNotice::Permission { tool } } => {
+        RuntimeNotice::Started { agent, api_base, .. } => (TextStyle::Dim, text::runtime_of(agent, api_base)),
+        RuntimeNotice::Online => (TextStyle::Good, text::online().to_owned()),
+        RuntimeNotice::HubAway { reason } => (TextStyle::Bad, text::hub_away(reason)),
+        RuntimeNotice::HubBack => (TextStyle::Good, text::hub_back().to_owned()),
+        RuntimeNotice::ClockOff { ahead_minutes } => (TextStyle::Bad, text::correct_clock(clock(*ahead_minutes))),
+        RuntimeNotice::ChannelOpen { .. } => (TextStyle::Dim, text::channel_open().to_owned()),
+        RuntimeNotice::ChannelBroken { reason } => (TextStyle::Dim, text::no_channel(reason)),
+        RuntimeNotice::Asked { run, question: QuestionNotice::Permission { tool } } => {
             (TextStyle::Busy, text::run_asks_approval(run, tool))
         }
-        Notice::Asked { run, question: QuestionNotice::Input { prompt } } => {
+        RuntimeNotice::Asked { run, question: QuestionNotice::Input { prompt } } => {
             (TextStyle::Busy, text::run_asks_input(run, prompt))
         }
-        Notice::Answered { run, answer } => {
+        RuntimeNotice::Answered { run, answer } => {
             let text = match answer {
                 AnswerKind::Approved => text::run_approved(run),
                 AnswerKind::Denied => text::run_denied(run),
@@ -35,15 +35,15 @@ fn describe(notice: &Notice) -> (TextStyle, String) {
             };
             (TextStyle::Busy, text)
         }
-        Notice::LedgerUnwritable { reason } => (TextStyle::Bad, text::ledger_unwritable(reason)),
-        Notice::LedgerWritable => (TextStyle::Good, text::ledger_writable().to_owned()),
-        Notice::LedgerDamaged => (TextStyle::Bad, text::ledger_damaged().to_owned()),
-        Notice::AdapterAway { reason } => (TextStyle::Bad, text::adapter_away(reason)),
-        Notice::AdapterReady { endpoint } => (TextStyle::Dim, text::adapter_at(endpoint)),
-        Notice::Pulled { run, task_type } => (TextStyle::Busy, text::run_started(run, task_type)),
-        Notice::Rejoined { run } => (TextStyle::Busy, text::run_rejoined(run)),
-        Notice::Released { run } => (TextStyle::Dim, text::run_released(run)),
-        Notice::Ended { run, status, error } => {
+        RuntimeNotice::LedgerUnwritable { reason } => (TextStyle::Bad, text::ledger_unwritable(reason)),
+        RuntimeNotice::LedgerWritable => (TextStyle::Good, text::ledger_writable().to_owned()),
+        RuntimeNotice::LedgerDamaged => (TextStyle::Bad, text::ledger_damaged().to_owned()),
+        RuntimeNotice::AdapterAway { reason } => (TextStyle::Bad, text::adapter_away(reason)),
+        RuntimeNotice::AdapterReady { endpoint } => (TextStyle::Dim, text::adapter_at(endpoint)),
+        RuntimeNotice::Pulled { run, task_type } => (TextStyle::Busy, text::run_started(run, task_type)),
+        RuntimeNotice::Rejoined { run } => (TextStyle::Busy, text::run_rejoined(run)),
+        RuntimeNotice::Released { run } => (TextStyle::Dim, text::run_released(run)),
+        RuntimeNotice::Ended { run, status, error } => {
             let style = if *status == RunStatus::Completed { TextStyle::Good } else { TextStyle::Bad };
             let status = terms::run_status(*status);
             let text = match error {
@@ -52,12 +52,12 @@ fn describe(notice: &Notice) -> (TextStyle, String) {
             };
             (style, text)
         }
-        Notice::TaskStopped { run, reason } => (TextStyle::Dim, text::run_stopped(run, reason)),
-        Notice::Reported { run } => (TextStyle::Dim, text::run_reported(run)),
-        Notice::ReportKept { run, reason } => (TextStyle::Bad, text::report_kept(run, reason)),
-        Notice::ReportRefused { run, reason } => (TextStyle::Bad, text::report_refused(run, reason)),
-        Notice::Stopping { running: Some(run) } => (TextStyle::Busy, text::stopping_after(run)),
-        Notice::Stopping { running: None } => (TextStyle::Dim, text::stopping().to_owned()),
+        RuntimeNotice::TaskStopped { run, reason } => (TextStyle::Dim, text::run_stopped(run, reason)),
+        RuntimeNotice::Reported { run } => (TextStyle::Dim, text::run_reported(run)),
+        RuntimeNotice::ReportKept { run, reason } => (TextStyle::Bad, text::report_kept(run, reason)),
+        RuntimeNotice::ReportRefused { run, reason } => (TextStyle::Bad, text::report_refused(run, reason)),
+        RuntimeNotice::Stopping { running: Some(run) } => (TextStyle::Busy, text::stopping_after(run)),
+        RuntimeNotice::Stopping { running: None } => (TextStyle::Dim, text::stopping().to_owned()),
     }
 }
 

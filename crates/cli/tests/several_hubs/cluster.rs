@@ -12,12 +12,12 @@ use std::{
     time::Duration,
 };
 
-use attache_store::conformance::postgres_server::PostgresServer;
+use attache_store::conformance::postgres_server::TestPostgresServer;
 
 use crate::harness::{TestHome, TestHub, until};
 
 pub struct Cluster {
-    pub server: PostgresServer,
+    pub server: TestPostgresServer,
     pub url: String,
     /// The first one has the owner key.
     pub homes: Vec<TestHome>,
@@ -63,7 +63,7 @@ impl Cluster {
     }
 
     pub fn start_with(count: usize, options: &[&str]) -> Option<Self> {
-        let server = PostgresServer::start()?;
+        let server = TestPostgresServer::start()?;
         let url = server.create_database("hub");
         let addresses: Vec<SocketAddr> = (0..count).map(|_| free_address()).collect();
         let proxy = Proxy::start(&addresses);

@@ -82,7 +82,7 @@ fn a_hub_that_does_not_belong_to_the_others_is_refused() {
     assert!(missing.contains("is missing") && missing.contains("copy their file"), "{missing}");
     home.keep_secret("other", &"0f".repeat(32));
     let other = refused(&home, &[("--cluster-key-file", &path("other"))]);
-    assert!(other.contains("it is another hub's"), "{other}");
+    assert!(other.contains("it belongs to another hub"), "{other}");
     fs::set_permissions(path("other"), fs::Permissions::from_mode(0o644)).unwrap();
     let open = refused(&home, &[("--cluster-key-file", &path("other"))]);
     assert!(open.contains("every user of this machine has access to") && open.contains("chmod o="), "{open}");
@@ -123,5 +123,8 @@ fn a_hub_that_does_not_belong_to_the_others_is_refused() {
     home.ready("hub", &all).0.tells("don't have the same --public-url");
     let no_server = home.attache(&["hub", "--cluster-key-file", &path("other")]).exits(2).stderr;
     assert!(no_server.contains("--cluster-key-file requires a hub on PostgreSQL"), "{no_server}");
+    let plain = ["hub", "--cluster-key-file", &path("other"), "--node-url", "http://10.0.0.5:7800"];
+    let plain = home.attache(&plain).exits(2).stderr;
+    assert!(plain.contains("the other hubs would send keys unencrypted to http://10.0.0.5:7800"), "{plain}");
     assert_eq!(cluster.nodes[0].call("GET", "/readyz", None).status, 200);
 }

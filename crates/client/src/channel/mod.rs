@@ -112,7 +112,7 @@ struct ChannelShared {
     address: String,
     env: attache_protocol::env::Env,
     close: CancellationToken,
-    way: Arc<socket::ChannelEndpoint>,
+    endpoint: Arc<socket::ChannelEndpoint>,
     /// Reopen the connection with another credential.
     renewed: Arc<Notify>,
     task: std::sync::Mutex<Option<AbortOnDropHandle<()>>>,
@@ -147,21 +147,21 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 impl ChannelHandle {
     /// Starts connecting, and keeps reconnecting until closed. Returns immediately.
     pub fn connect(options: Options, peer: Arc<dyn ChannelPeer>) -> Result<Self> {
-        let way = Arc::new(socket::ChannelEndpoint::new(&options.hub)?);
+        let endpoint = Arc::new(socket::ChannelEndpoint::new(&options.hub)?);
         let renewed = Arc::new(Notify::new());
         let (outbox, queue) = mpsc::channel(MAX_OUTBOX);
         let (told, state) = watch::channel(ChannelState::Connecting);
         let close = CancellationToken::new();
-        let (address, env) = (way.address().origin(), options.hub.env.clone());
+        let (address, env) = (endpoint.address().origin(), options.hub.env.clone());
         let signals = session::ChannelSignals { close: close.clone(), renewed: renewed.clone() };
-        let keeper = session::ChannelTask::new(way.clone(), options, peer, queue, told, signals);
+        let keeper = session::ChannelTask::new(endpoint.clone(), options, peer, queue, told, signals);
         let task = std::sync::Mutex::new(Some(AbortOnDropHandle::new(tokio::spawn(keeper.run()))));
-        Ok(Self(Arc::new(ChannelShared { outbox, state, address, env, close, way, renewed, task })))
+        Ok(Self(Arc::new(ChannelShared { outbox, state, address, env, close, endpoint, renewed, task })))
     }
 
     /// Switches to another credential of the same peer: reconnects with it and resumes the channel.
     pub fn renew(&self, credential: &HubCredential) -> Result<()> {
-        self.0.way.renew(credential)?;
+        self.0.endpoint.renew(credential)?;
         self.0.renewed.notify_one();
         Ok(())
     }

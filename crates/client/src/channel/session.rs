@@ -30,7 +30,7 @@ use crate::{Backoff, Error, HubRefusal, Result};
 const LAST_SEQ: &str = "payload.last_seq";
 
 pub(crate) struct ChannelTask {
-    way: Arc<ChannelEndpoint>,
+    endpoint: Arc<ChannelEndpoint>,
     options: Options,
     peer: Arc<dyn ChannelPeer>,
     queue: mpsc::Receiver<ChannelSend>,
@@ -68,7 +68,7 @@ struct ResumeState {
 
 /// One open connection.
 struct ChannelConnection {
-    line: ChannelSocket,
+    socket: ChannelSocket,
     /// Message id of the request that opens the channel, until it is answered.
     opening: Option<String>,
     heard_at: Instant,
@@ -92,14 +92,14 @@ const MAX_WRITE_BATCH: u32 = 32;
 
 impl ChannelTask {
     pub(crate) fn new(
-        way: Arc<ChannelEndpoint>,
+        endpoint: Arc<ChannelEndpoint>,
         options: Options,
         peer: Arc<dyn ChannelPeer>,
         queue: mpsc::Receiver<ChannelSend>,
         told: watch::Sender<ChannelState>,
         ChannelSignals { close, renewed }: ChannelSignals,
     ) -> Self {
-        Self { way, options, peer, queue, told, close, renewed, memory: None, pending: PendingReplies::default() }
+        Self { endpoint, options, peer, queue, told, close, renewed, memory: None, pending: PendingReplies::default() }
     }
 
     /// Maintains the channel until it is closed.
@@ -112,7 +112,7 @@ impl ChannelTask {
             let error = match end {
                 ConnectionEnd::Broken(error) => error,
                 ConnectionEnd::Renewed => {
-                    self.pending.fail(&self.way.broken("the channel is reconnecting with a new credential"));
+                    self.pending.fail(&self.endpoint.broken("the channel is reconnecting with a new credential"));
                     continue;
                 }
             };
@@ -133,26 +133,26 @@ impl ChannelTask {
         }
         self.queue.close();
         while let Some(outgoing) = self.queue.recv().await {
-            outgoing.fail(self.way.broken("the channel was closed"));
+            outgoing.fail(self.endpoint.broken("the channel was closed"));
         }
     }
 
     /// One connection, from opening to end. Also returns whether the hub accepted the channel.
     async fn live(&mut self) -> (ConnectionEnd, bool) {
-        let way = self.way.clone();
-        let line = match self.meanwhile(way.open()).await {
-            Some(Ok(line)) => line,
+        let endpoint = self.endpoint.clone();
+        let socket = match self.meanwhile(endpoint.open()).await {
+            Some(Ok(socket)) => socket,
             Some(Err(error)) => return (ConnectionEnd::Broken(error), false),
-            None => return (ConnectionEnd::Broken(self.way.broken("the channel was closed")), false),
+            None => return (ConnectionEnd::Broken(self.endpoint.broken("the channel was closed")), false),
         };
         let now = Instant::now();
         let mut session =
-            ChannelConnection { line, opening: None, heard_at: now, asked_at: None, pings: 0, unacknowledged: false };
+            ChannelConnection { socket, opening: None, heard_at: now, asked_at: None, pings: 0, unacknowledged: false };
         let renewed = self.renewed.clone();
         let end = match self.begin(&mut session).await {
             Ok(()) => tokio::select! {
                 spoken = self.speak(&mut session) => match spoken {
-                    Ok(()) => ConnectionEnd::Broken(self.way.broken("the hub closed the channel")),
+                    Ok(()) => ConnectionEnd::Broken(self.endpoint.broken("the hub closed the channel")),
                     Err(error) => ConnectionEnd::Broken(error),
                 },
                 () = renewed.notified() => ConnectionEnd::Renewed,
@@ -170,7 +170,7 @@ impl ChannelTask {
             tokio::select! {
                 done = &mut work => return Some(done),
                 Some(outgoing) = self.queue.recv() => {
-                    outgoing.fail(self.way.broken("the channel isn't open"));
+                    outgoing.fail(self.endpoint.broken("the channel isn't open"));
                 }
                 () = self.close.cancelled() => return None,
             }
@@ -211,9 +211,9 @@ impl ChannelTask {
             let due = session.due(ping);
             let read = tokio::select! {
                 () = self.close.cancelled() => return self.leave(session).await,
-                read = session.line.next() => Some(read),
+                read = session.socket.next() => Some(read),
                 () = &mut opening, if session.opening.is_some() => {
-                    return Err(self.way.broken("the hub didn't open the channel in time"));
+                    return Err(self.endpoint.broken("the hub didn't open the channel in time"));
                 }
                 Some(outgoing) = self.queue.recv(), if session.opening.is_none() => {
                     self.send(session, outgoing).await?;
@@ -223,11 +223,11 @@ impl ChannelTask {
                     // Input that arrived while this process was stalled is read before the timer is checked. It shows
                     // after the runtime had a turn.
                     tokio::task::yield_now().await;
-                    match session.line.next().now_or_never() {
+                    match session.socket.next().now_or_never() {
                         Some(read) => Some(read),
                         // A late timer means that this process stalled.
                         None if session.asked_at.is_some() && due.elapsed() < ping / 2 => {
-                            return Err(self.way.broken("the hub stopped responding"));
+                            return Err(self.endpoint.broken("the hub stopped responding"));
                         }
                         None => {
                             session.asked_at = None;
@@ -246,11 +246,11 @@ impl ChannelTask {
                     match read {
                         None => return Ok(()),
                         Some(Ok(message)) => self.receive(session, message).await?,
-                        Some(Err(error)) => return Err(self.way.broken(error)),
+                        Some(Err(error)) => return Err(self.endpoint.broken(error)),
                     }
                     together += 1;
                     // Frames that are already here are read before everything is acknowledged at once.
-                    next = if together < MAX_WRITE_BATCH { session.line.next().now_or_never() } else { None };
+                    next = if together < MAX_WRITE_BATCH { session.socket.next().now_or_never() } else { None };
                 }
                 self.acknowledge(session).await?;
             }
@@ -274,8 +274,8 @@ impl ChannelTask {
             }
             // The connection below may stay open for longer, and the work would continue without a recipient.
             Message::Close(_) => {
-                let _ = timeout(CLOSE_TIMEOUT, session.line.flush()).await;
-                return Err(self.way.broken("the hub closed the channel"));
+                let _ = timeout(CLOSE_TIMEOUT, session.socket.flush()).await;
+                return Err(self.endpoint.broken("the hub closed the channel"));
             }
             Message::Binary(_) | Message::Ping(_) | Message::Frame(_) => {}
         }
@@ -323,7 +323,7 @@ impl ChannelTask {
 
     /// Handles the answer to `register` or `resume`.
     async fn opened(&mut self, session: &mut ChannelConnection, told: HubFrame) -> Result<()> {
-        let strange = |error: serde_json::Error| self.way.strange(format!("the channel's opening ({error})"));
+        let strange = |error: serde_json::Error| self.endpoint.strange(format!("the channel's opening ({error})"));
         let opened = match (told, &mut self.memory) {
             (HubFrame::Answer { payload, .. }, Some(memory)) => {
                 let ResumeResponse { resume_token, repaired, .. } = payload.parse().map_err(strange)?;
@@ -347,7 +347,7 @@ impl ChannelTask {
                 return self.begin(session).await;
             }
             (HubFrame::Refused { error, .. }, _) => return Err(refused(error)),
-            _ => return Err(self.way.strange("it sent an unexpected answer to the channel's opening")),
+            _ => return Err(self.endpoint.strange("it sent an unexpected response when the channel was opened")),
         };
         session.opening = None;
         if let Some(ResumeState { channel, .. }) = self.memory {
@@ -402,15 +402,15 @@ impl ChannelTask {
     }
 
     async fn leave(&self, session: &mut ChannelConnection) -> Result<()> {
-        let _ = timeout(CLOSE_TIMEOUT, session.line.close(None)).await;
-        Err(self.way.broken("the channel was closed"))
+        let _ = timeout(CLOSE_TIMEOUT, session.socket.close(None)).await;
+        Err(self.endpoint.broken("the channel was closed"))
     }
 
     async fn write(&self, session: &mut ChannelConnection, message: Message) -> Result<()> {
-        match timeout(WRITE_TIMEOUT, session.line.send(message)).await {
+        match timeout(WRITE_TIMEOUT, session.socket.send(message)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(self.way.broken(error)),
-            Err(_) => Err(self.way.broken("the hub isn't reading")),
+            Ok(Err(error)) => Err(self.endpoint.broken(error)),
+            Err(_) => Err(self.endpoint.broken("the hub isn't reading")),
         }
     }
 }

@@ -106,7 +106,7 @@ impl fmt::Display for AddressRange {
             Self::LinkLocal => "the local link",
             Self::Shared => "a provider's internal network (100.64.0.0/10)",
             Self::Metadata => "a cloud's metadata service",
-            Self::Unspecified => "no address at all",
+            Self::Unspecified => "the unspecified address",
             Self::Multicast => "a multicast group",
             Self::Documentation => "an address for documentation",
             Self::Reserved => "a reserved address",

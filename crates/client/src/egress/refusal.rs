@@ -24,7 +24,7 @@ pub enum EgressRefusal {
     #[error("`{host}` is a local network name. Ask the owner to allow it (--egress-allow {host}).")]
     LocalName { host: String },
     /// The address isn't disclosed, because finding it out may be the goal.
-    #[error("`{host}` leads to {range}. Use a public address, or ask the owner to allow this one (--egress-allow).")]
+    #[error("`{host}` points to {range}. Use a public address, or ask the owner to allow this one (--egress-allow).")]
     Address { host: String, range: AddressRange },
 }
 

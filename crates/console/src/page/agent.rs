@@ -274,7 +274,7 @@ async fn page(
         card: AgentTile {
             managed: manages(session, &account),
             callable: may_call(session, &account),
-            ..AgentTile::new(&account, None, viewer.scene())
+            ..AgentTile::new(&account, None, viewer.view_context())
         },
         instructions: account.instructions.unwrap_or_default(),
         rows,

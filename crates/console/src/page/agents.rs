@@ -79,7 +79,7 @@ async fn page(session: &BrowserSession, cursor: String, problem: Option<String>,
         .agent_accounts
         .iter()
         .map(|account| {
-            let card = AgentTile::new(account, running.get(&account.agent_id), viewer.scene());
+            let card = AgentTile::new(account, running.get(&account.agent_id), viewer.view_context());
             AgentTile { managed: manages(session, account), callable: may_call(session, account), ..card }
         })
         .collect();

@@ -131,7 +131,7 @@ fn decision(fields: &FormFields, now: Timestamp, t: &'static Text) -> PageResult
 /// Who decided first, and when.
 async fn already_decided(request: &PermissionRequest, session: &BrowserSession) -> PageResult<Markup> {
     let viewer = PageViewer::naming(session, request.decided_by.clone()).await?;
-    let verdict = verdict(request, viewer.scene());
+    let verdict = verdict(request, viewer.view_context());
     Ok(session.t.lost_race(verdict, request.decided_at.unwrap_or(request.requested_at)))
 }
 

@@ -92,7 +92,7 @@ pub(crate) async fn list(session: BrowserSession, Query(asked): Query<AuditPageQ
         t,
         shell,
         summary: t.audit_summary(head.unsigned_abs()),
-        rows: found.rows.iter().map(|row| AuditLogRow::new(row, viewer.scene())).collect(),
+        rows: found.rows.iter().map(|row| AuditLogRow::new(row, viewer.view_context())).collect(),
         chain,
         chain_ok,
         scanned: (!kind.is_empty()).then(|| t.scanned(found.scanned.unsigned_abs())),
@@ -161,8 +161,8 @@ fn head_of(data: &str) -> &str {
 }
 
 /// The label of a run: its agent and the end of its id.
-fn run_name(run: &str, scene: ViewContext<'_>) -> String {
-    match scene.names.get(run) {
+fn run_name(run: &str, view_context: ViewContext<'_>) -> String {
+    match view_context.names.get(run) {
         Some(agent) => format!("{agent} · {}", short(run)),
         None => short(run),
     }
@@ -191,7 +191,7 @@ impl AuditWindow {
 // === impl AuditLogRow ===
 
 impl AuditLogRow {
-    fn new(row: &LogRow, scene: ViewContext<'_>) -> Self {
+    fn new(row: &LogRow, view_context: ViewContext<'_>) -> Self {
         let class = match row.event_kind() {
             Some(
                 EventKind::TaskFailed
@@ -204,15 +204,15 @@ impl AuditLogRow {
             Some(EventKind::TaskClaimed) => "live",
             _ => "",
         };
-        let data = plain(&scene.names.fill(head_of(row.data.get())));
+        let data = plain(&view_context.names.fill(head_of(row.data.get())));
         Self {
             seq: row.seq,
             kind: row.kind.clone(),
             class,
             data: data.chars().take(400).collect(),
             run: row.run.map(|run| run.to_string()),
-            run_short: row.run.map(|run| run_name(&run.to_string(), scene)).unwrap_or_default(),
-            actor: scene.caller(&row.actor),
+            run_short: row.run.map(|run| run_name(&run.to_string(), view_context)).unwrap_or_default(),
+            actor: view_context.caller(&row.actor),
             at: TimeElement::relative(row.at),
         }
     }

@@ -20,7 +20,7 @@ use crate::{
         conversation::{ConversationMessageView, ConversationTurn, RunTurn, UndeliveredMessage},
         log::{LogItem, LogItemBody, LogItemKind, join},
         permission_mode::{PermissionModeChoice, modes, remembered},
-        run::RunDetail,
+        run::RunPageDetail,
         status,
         time::TimeElement,
         tool_input::ToolInputBlock,
@@ -87,7 +87,7 @@ pub(crate) async fn show(
     for message in messages.iter().filter(|message| message.created_at >= since) {
         turns.push((
             message.created_at,
-            ConversationTurn::Message(ConversationMessageView::new(message, viewer.scene())),
+            ConversationTurn::Message(ConversationMessageView::new(message, viewer.view_context())),
         ));
     }
     let mut takes_input = None;
@@ -151,7 +151,7 @@ async fn turn(session: &BrowserSession, run: &Run) -> PageResult<(RunTurn, bool)
     let viewer = run::viewer(session, &loaded.run, &events).await?;
     let mut reader = run::reader(&loaded.run, &loaded.runtimes, &viewer, session.t);
     let after = events.last().map_or(0, |event| event.seq);
-    let detail = RunDetail::new(&loaded.run, loaded.around(), viewer.scene());
+    let detail = RunPageDetail::new(&loaded.run, loaded.around(), viewer.view_context());
     let is_shown = |item: &LogItem| match item.kind {
         LogItemKind::Call | LogItemKind::Input => true,
         // The answer repeats what was said on the way to it.

@@ -63,7 +63,7 @@ pub(crate) async fn list(session: BrowserSession, Query(asked): Query<Conversati
     let mut rows = Vec::with_capacity(newest.len());
     for run in newest {
         let title = conversation_title(&session, &run).await?;
-        rows.push(ConversationListRow::new(&run, title, viewer.scene()));
+        rows.push(ConversationListRow::new(&run, title, viewer.view_context()));
     }
     let cursor = found.next_cursor;
     let terminal = match asked.cursor.is_empty() && text.is_empty() && shell.may.operate {

@@ -107,14 +107,14 @@ pub(crate) async fn list(session: BrowserSession, Query(asked): Query<InboxPageQ
         decided: all
             .permission_requests
             .iter()
-            .filter_map(|one| DecidedApprovalRow::new(one, viewer.scene()))
+            .filter_map(|one| DecidedApprovalRow::new(one, viewer.view_context()))
             .collect(),
         newest_decided: !asked.decided.is_empty(),
         older_decided: all.next_cursor.map(|cursor| address("/inbox", &[("decided", &cursor)])),
         grants: grants
             .permission_grants
             .iter()
-            .map(|grant| grant::GrantListRow::new(grant, &names, viewer.scene()))
+            .map(|grant| grant::GrantListRow::new(grant, &names, viewer.view_context()))
             .collect(),
         more_grants: grants.next_cursor.map(|cursor| address("/inbox", &[("grants", &cursor)])),
         back: "inbox",
@@ -144,7 +144,7 @@ pub(crate) async fn cards(session: &BrowserSession, requests: &[PermissionReques
     let viewer = PageViewer::naming(session, callers.chain(deciders)).await?;
     let (mut cards, mut weight) = (Vec::with_capacity(requests.len()), 0);
     for (request, about) in requests.iter().zip(&known) {
-        let card = ApprovalCard::new(request, about, viewer.scene());
+        let card = ApprovalCard::new(request, about, viewer.view_context());
         weight += card.weight();
         if weight > MAX_MARKUP && !cards.is_empty() {
             break;
@@ -157,7 +157,7 @@ pub(crate) async fn cards(session: &BrowserSession, requests: &[PermissionReques
 /// Questions as cards, with the names of those who called.
 pub(crate) async fn questions(session: &BrowserSession, open: &[UnansweredQuestion]) -> PageResult<Vec<QuestionCard>> {
     let viewer = PageViewer::naming(session, open.iter().map(|question| question.run.caller.clone())).await?;
-    Ok(open.iter().map(|question| QuestionCard::new(question, viewer.scene())).collect())
+    Ok(open.iter().map(|question| QuestionCard::new(question, viewer.view_context())).collect())
 }
 
 // === impl InboxItem ===

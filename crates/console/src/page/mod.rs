@@ -307,7 +307,7 @@ impl PageViewer {
         Ok(Self { names, ..Self::new(session) })
     }
 
-    pub(crate) fn scene(&self) -> ViewContext<'_> {
+    pub(crate) fn view_context(&self) -> ViewContext<'_> {
         ViewContext { t: self.t, now: self.now, me: &self.me, names: &self.names }
     }
 }

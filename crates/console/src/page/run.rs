@@ -41,7 +41,7 @@ use crate::{
         log_questions,
         permission::ApprovalCard,
         question::QuestionCard,
-        run::{RunAgentFacts, RunDetail, WaitSpan, device_names, task},
+        run::{RunAgentFacts, RunPageDetail, WaitSpan, device_names, task},
         status,
         time::{TimeElement, size},
         tool_input::ToolInputBlock,
@@ -81,7 +81,7 @@ struct ArtifactLink {
 struct RunPage {
     t: &'static Text,
     shell: PageLayout,
-    run: RunDetail,
+    run: RunPageDetail,
     log: Vec<LogItem>,
     /// The seq of the first event shown.
     first: i64,
@@ -106,7 +106,7 @@ struct RunPage {
 struct RunPartFragment {
     t: &'static Text,
     shell: PageLayout,
-    run: RunDetail,
+    run: RunPageDetail,
     timeline: Vec<TimelineStep>,
     artifacts: Vec<ArtifactLink>,
     facts: Vec<Fact>,
@@ -146,7 +146,7 @@ pub(crate) async fn show(
     let log = join(events.iter().map(|event| reader.item(event)));
     html(&RunPage {
         t,
-        run: RunDetail::new(&loaded.run, loaded.around(), viewer.scene()),
+        run: RunPageDetail::new(&loaded.run, loaded.around(), viewer.view_context()),
         log,
         first: events.first().map_or(after + 1, |event| event.seq),
         after: last,
@@ -172,7 +172,7 @@ pub(crate) async fn part(session: BrowserSession, Path(run): Path<String>) -> Pa
     let viewer = viewer(&session, &loaded.run, &[]).await?;
     html(&RunPartFragment {
         t,
-        run: RunDetail::new(&loaded.run, loaded.around(), viewer.scene()),
+        run: RunPageDetail::new(&loaded.run, loaded.around(), viewer.view_context()),
         timeline: timeline(&loaded, &viewer, t),
         artifacts: files(&session, &loaded.run).await?,
         facts: run_facts::facts(&session, &loaded.run).await?,
@@ -210,9 +210,9 @@ pub(crate) async fn viewer(session: &BrowserSession, run: &Run, events: &[Event]
 
 /// Creates the log reader of a run, for its page and its stream.
 pub(crate) fn reader(run: &Run, runtimes: &[Runtime], viewer: &PageViewer, t: &'static Text) -> LogItemReader {
-    let scene = viewer.scene();
-    let asked_by = scene.caller(&run.caller).who;
-    LogItemReader::new(scene, asked_by, excerpt(task(run), t), device_names(runtimes, t))
+    let view_context = viewer.view_context();
+    let asked_by = view_context.caller(&run.caller).who;
+    LogItemReader::new(view_context, asked_by, excerpt(task(run), t), device_names(runtimes, t))
 }
 
 /// The devices of the run's agent, newest first.
@@ -324,7 +324,7 @@ fn timeline(loaded: &RunPageData, viewer: &PageViewer, t: &'static Text) -> Vec<
     }
     let run = &loaded.run;
     let names: HashMap<_, _> = device_names(&loaded.runtimes, t);
-    let caller = viewer.scene().caller(&run.caller).who;
+    let caller = viewer.view_context().caller(&run.caller).who;
     let mut steps = vec![TimelineStep {
         class: "",
         icon: "s-dot",

@@ -68,7 +68,10 @@ pub(crate) async fn give_input(Path(run): Path<String>, posted: SubmittedForm) -
     }
     // The answer is for the question that the page showed, even if there is a newer one.
     let input_request_id = fields.non_empty("question").and_then(|question| question.parse().ok());
-    let request = GiveInputRequest { text, parts, input_request_id, idempotency_key: fields.non_empty("key") };
+    // What was said to the working agent answers nothing that it has asked since.
+    let unsolicited = input_request_id.is_none() && fields.get("unsolicited") == "true";
+    let idempotency_key = fields.non_empty("key");
+    let request = GiveInputRequest { text, parts, input_request_id, unsolicited, idempotency_key };
     match session.hub.give_input(&session.principal, id, request).await {
         Ok(_) if fields.get("back") == "inbox" => Ok(redirect_after_form("/inbox?said=sent")),
         Ok(_) if fields.get("back") == "conversation" => {

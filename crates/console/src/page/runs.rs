@@ -228,7 +228,7 @@ pub(crate) async fn views(session: &BrowserSession, runs: &[Run]) -> PageResult<
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(runs.iter().map(|run| RunListRow::new(run, accounts.get(&run.agent_id), viewer.scene())).collect())
+    Ok(runs.iter().map(|run| RunListRow::new(run, accounts.get(&run.agent_id), viewer.view_context())).collect())
 }
 
 async fn page(session: &BrowserSession, filter: &RunsPageFilter) -> PageResult<RunList> {

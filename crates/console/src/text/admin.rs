@@ -94,7 +94,7 @@ texts! {
     notify_approvals: "Approval requests and questions" zh "审批请求和问题";
     notify_runs: "The end of my runs" zh "我的运行结束";
     notify_detail: "On a locked screen, show" zh "锁屏时显示";
-    notify_title_only: "Only who wants what" zh "仅显示谁请求什么";
+    notify_title_only: "Only who’s asking, and for what" zh "仅显示谁请求什么";
     notify_full: "Also the command or question" zh "同时显示命令或问题";
     notify_detail_note: "You can approve from a notification only if it shows everything that you approve. You can always deny." zh "只有通知完整显示了要批准的内容时，才能直接在通知中批准；拒绝则始终可以。";
     notify_turn_on: "Turn on notifications" zh "开启通知";

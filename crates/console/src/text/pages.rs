@@ -227,7 +227,7 @@ texts! {
     worktree_apply: "Apply" zh "应用更改";
     worktree_apply_note: "Brings the changes into your files, uncommitted; all of them or none." zh "将更改以未提交的形式写入你的文件：要么全部写入，要么都不写入。";
     worktree_commit: "Commit" zh "提交";
-    worktree_commit_note: "Commits the changes to the run’s branch, in the name of the device’s user. Your files stay as they are." zh "以设备用户的名义将更改提交到此运行的分支。你的文件不会有变化。";
+    worktree_commit_note: "Commits the changes to the run’s branch as the device’s user. Your files stay as they are." zh "以设备用户的名义将更改提交到此运行的分支。你的文件不会有变化。";
     worktree_message: "Message (optional)" zh "提交说明（可选）";
     worktree_discard: "Discard" zh "丢弃";
     worktree_discard_note: "The worktree and its branch are removed from the device, with everything in them. This can’t be undone." zh "工作树及其分支会连同其中的全部内容从设备上移除，且无法撤销。";

@@ -75,8 +75,8 @@ pub(crate) struct AgentDevice {
 // === impl AgentTile ===
 
 impl AgentTile {
-    pub(crate) fn new(account: &Account, live: Option<&Run>, scene: ViewContext<'_>) -> Self {
-        let t = scene.t;
+    pub(crate) fn new(account: &Account, live: Option<&Run>, view_context: ViewContext<'_>) -> Self {
+        let t = view_context.t;
         let runtime = account.runtime.as_ref();
         let last_seen = runtime.and_then(|runtime| runtime.last_heartbeat_at);
         let (idle, idle_next) = idle(account, t);
@@ -102,7 +102,7 @@ impl AgentTile {
                 }),
             },
             created: TimeElement::full(account.created_at),
-            now: live.map(|run| CurrentRun::new(run, scene)),
+            now: live.map(|run| CurrentRun::new(run, view_context)),
             idle,
             idle_next,
         }
@@ -128,13 +128,13 @@ fn idle(account: &Account, t: &Text) -> (Markup, Option<Markup>) {
 // === impl CurrentRun ===
 
 impl CurrentRun {
-    fn new(run: &Run, scene: ViewContext<'_>) -> Self {
+    fn new(run: &Run, view_context: ViewContext<'_>) -> Self {
         Self {
             id: run.task_run_id.to_string(),
-            title: run::title(run, scene.t),
-            status: super::recovery::status(run, scene.t),
-            duration: run::run_duration(run, scene.now, scene.t),
-            ribbon: run::ribbon(run, &[], scene.now, scene.t, RibbonScale::Absolute),
+            title: run::title(run, view_context.t),
+            status: super::recovery::status(run, view_context.t),
+            duration: run::run_duration(run, view_context.now, view_context.t),
+            ribbon: run::ribbon(run, &[], view_context.now, view_context.t, RibbonScale::Absolute),
         }
     }
 }

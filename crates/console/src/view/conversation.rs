@@ -14,7 +14,7 @@ use super::{
     permission::ApprovalCard,
     question::QuestionCard,
     recovery,
-    run::{RunDetail, ViewContext, task_files},
+    run::{RunPageDetail, ViewContext, task_files},
     status::StatusBadge,
     time::TimeElement,
     tool_input::head,
@@ -51,7 +51,7 @@ pub(crate) struct ConversationMessageView {
 #[derive(Debug)]
 pub(crate) struct RunTurn {
     pub(crate) asked: ConversationMessageView,
-    pub(crate) run: RunDetail,
+    pub(crate) run: RunPageDetail,
     pub(crate) items: Vec<LogItem>,
     /// The seq of the newest event among the items.
     pub(crate) after: i64,
@@ -76,8 +76,8 @@ pub(crate) struct UndeliveredMessage {
 
 impl ConversationListRow {
     /// `newest` is the conversation's newest run.
-    pub(crate) fn new(newest: &Run, title: String, scene: ViewContext<'_>) -> Self {
-        let t = scene.t;
+    pub(crate) fn new(newest: &Run, title: String, view_context: ViewContext<'_>) -> Self {
+        let t = view_context.t;
         let result = |member| newest.task_result.as_ref().and_then(|result| result.text_member(member));
         let last = match newest.status {
             RunStatus::Pending | RunStatus::Running => String::new(),
@@ -100,14 +100,14 @@ impl ConversationListRow {
 // === impl ConversationMessageView ===
 
 impl ConversationMessageView {
-    pub(crate) fn new(message: &ConversationMessage, scene: ViewContext<'_>) -> Self {
-        let text = excerpt(plain(&message.text), scene.t);
+    pub(crate) fn new(message: &ConversationMessage, view_context: ViewContext<'_>) -> Self {
+        let text = excerpt(plain(&message.text), view_context.t);
         let at = TimeElement::clock(message.created_at);
-        Self { who: scene.caller(&message.author).who, text, files: Vec::new(), at }
+        Self { who: view_context.caller(&message.author).who, text, files: Vec::new(), at }
     }
 
     /// The task of a run, as what its caller wrote.
-    pub(crate) fn task(run: &Run, detail: &RunDetail) -> Self {
+    pub(crate) fn task(run: &Run, detail: &RunPageDetail) -> Self {
         Self {
             who: detail.caller.who.clone(),
             text: detail.task.clone(),

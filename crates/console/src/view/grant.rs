@@ -22,8 +22,12 @@ pub(crate) struct GrantListRow {
 // === impl GrantListRow ===
 
 impl GrantListRow {
-    pub(crate) fn new(grant: &PermissionGrant, agents: &HashMap<AgentId, String>, scene: ViewContext<'_>) -> Self {
-        let ViewContext { t, now, .. } = scene;
+    pub(crate) fn new(
+        grant: &PermissionGrant,
+        agents: &HashMap<AgentId, String>,
+        view_context: ViewContext<'_>,
+    ) -> Self {
+        let ViewContext { t, now, .. } = view_context;
         let ended = grant.ends_at().is_some_and(|end| end <= now);
         let alive = grant.revoked_at.is_none() && !ended;
         let (class, icon) = match (alive, grant.approved) {
@@ -44,7 +48,7 @@ impl GrantListRow {
             (None, None) if grant.scope == DecisionScope::Run => Markup::text(t.grant_until_run_ends),
             (None, None) => Markup::text(t.grant_until_revoked),
         };
-        let who = scene.caller(&grant.created_by).who;
+        let who = view_context.caller(&grant.created_by).who;
         let by = t.grant_by(who, grant.created_at);
         Self {
             id: grant.grant_id.to_string(),

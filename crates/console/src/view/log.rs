@@ -53,9 +53,9 @@ pub(crate) enum LogItemKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LogItemBody {
     Said { who: String, text: String },
-    Text(CappedText),
-    Thought(CappedText),
-    Host { level: LogLevel, text: CappedText },
+    Text(FoldedLogText),
+    Thought(FoldedLogText),
+    Host { level: LogLevel, text: FoldedLogText },
     Call(Box<ToolCallView>),
     Progress { message: String, percent: Option<u8> },
     Step { class: &'static str, icon: &'static str, text: Markup },
@@ -64,7 +64,7 @@ pub(crate) enum LogItemBody {
 
 /// A text whose end is folded if it is very long.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CappedText {
+pub(crate) struct FoldedLogText {
     pub(crate) shown: String,
     pub(crate) rest: String,
     pub(crate) rest_label: String,
@@ -108,14 +108,14 @@ struct LogEventData {
 
 impl LogItemReader {
     pub(crate) fn new(
-        scene: ViewContext<'_>,
+        view_context: ViewContext<'_>,
         asked_by: String,
         task: String,
         devices: HashMap<RuntimeId, String>,
     ) -> Self {
-        let (me, names) = (scene.me.to_owned(), scene.names.clone());
+        let (me, names) = (view_context.me.to_owned(), view_context.names.clone());
         Self {
-            t: scene.t,
+            t: view_context.t,
             asked_by,
             task,
             devices,
@@ -145,16 +145,16 @@ impl LogItemReader {
             }
             Some(EventKind::TaskChunk) => {
                 let text = self.chunks.feed(data.text.as_deref().unwrap_or_default());
-                (LogItemKind::Chunk, LogItemBody::Text(CappedText::new(text, t)))
+                (LogItemKind::Chunk, LogItemBody::Text(FoldedLogText::new(text, t)))
             }
             Some(EventKind::TaskThought) => {
                 let text = self.thoughts.feed(data.text.as_deref().unwrap_or_default());
-                (LogItemKind::Thought, LogItemBody::Thought(CappedText::new(text, t)))
+                (LogItemKind::Thought, LogItemBody::Thought(FoldedLogText::new(text, t)))
             }
             Some(EventKind::TaskLog) => {
                 let level = LogLevel(plain(data.level.as_deref().unwrap_or("info")));
                 let text = plain(data.message.as_deref().unwrap_or_default());
-                (LogItemKind::Host, LogItemBody::Host { level, text: CappedText::new(text, t) })
+                (LogItemKind::Host, LogItemBody::Host { level, text: FoldedLogText::new(text, t) })
             }
             Some(EventKind::TaskToolCall) => {
                 (LogItemKind::Call, LogItemBody::Call(Box::new(self.calls.take(event, t))))
@@ -285,9 +285,9 @@ fn cut(text: &str, limit: usize) -> (String, String) {
     (text[..end].to_owned(), text[end..].to_owned())
 }
 
-// === impl CappedText ===
+// === impl FoldedLogText ===
 
-impl CappedText {
+impl FoldedLogText {
     pub(crate) fn new(text: String, t: &Text) -> Self {
         if text.len() <= MAX_SHOWN {
             return Self { shown: text, rest: String::new(), rest_label: String::new() };
@@ -386,8 +386,9 @@ mod tests {
 
     fn reader() -> LogItemReader {
         let names = Names::default();
-        let scene = ViewContext { t: Language::En.text(), now: Timestamp::from_millis(0), me: "", names: &names };
-        LogItemReader::new(scene, "planner".to_owned(), "do it".to_owned(), HashMap::new())
+        let view_context =
+            ViewContext { t: Language::En.text(), now: Timestamp::from_millis(0), me: "", names: &names };
+        LogItemReader::new(view_context, "planner".to_owned(), "do it".to_owned(), HashMap::new())
     }
 
     #[test]
@@ -428,7 +429,7 @@ mod tests {
     #[test]
     fn a_long_text_is_folded_at_a_character_boundary() {
         let text = "é".repeat(MAX_SHOWN);
-        let capped = CappedText::new(text.clone(), Language::En.text());
+        let capped = FoldedLogText::new(text.clone(), Language::En.text());
         assert_eq!(capped.shown.len(), MAX_SHOWN);
         assert_eq!(format!("{}{}", capped.shown, capped.rest), text);
         assert_eq!(capped.rest_label, "Show 16 KiB more");

@@ -102,8 +102,8 @@ pub(crate) const fn quick_reasons(t: &'static Text) -> [QuickReason; 4] {
 // === impl ApprovalCard ===
 
 impl ApprovalCard {
-    pub(crate) fn new(request: &PermissionRequest, about: &ApprovalContext, scene: ViewContext<'_>) -> Self {
-        let (t, diff) = (scene.t, request.diff.as_deref());
+    pub(crate) fn new(request: &PermissionRequest, about: &ApprovalContext, view_context: ViewContext<'_>) -> Self {
+        let (t, diff) = (view_context.t, request.diff.as_deref());
         let input = input(request, t).with_diff(diff, t);
         let plan = plan(request);
         let heading = match plan {
@@ -116,7 +116,7 @@ impl ApprovalCard {
             sign: callsign::big(request.agent_id),
             heading,
             plan: plan.as_deref().map(answer),
-            place: place(&request.task_run_id.to_string(), about, scene),
+            place: place(&request.task_run_id.to_string(), about, view_context),
             input: input.or_plain(&request.input, diff, t),
             facts: facts(request, t),
             asked_at: request.requested_at,
@@ -127,7 +127,7 @@ impl ApprovalCard {
                 .map(|channel| t.choice_channel(Markup::id_link("channels", &channel.to_string()))),
             may_stand: request.once.is_none(),
             bound: t.bound_to(CodeSpan(&subject(&request.subject))),
-            settled: DecidedApprovalRow::new(request, scene),
+            settled: DecidedApprovalRow::new(request, view_context),
             reasons: quick_reasons(t),
         }
     }
@@ -154,14 +154,14 @@ pub(crate) fn input(request: &PermissionRequest, t: &Text) -> ToolInputView {
     }
 }
 
-fn place(run: &str, about: &ApprovalContext, scene: ViewContext<'_>) -> Markup {
+fn place(run: &str, about: &ApprovalContext, view_context: ViewContext<'_>) -> Markup {
     match &about.run {
         Some(known) => {
-            let link = Markup::of(PageLink(&format!("/runs/{run}"), &title(known, scene.t)));
-            let who = scene.caller(&known.caller).who;
+            let link = Markup::of(PageLink(&format!("/runs/{run}"), &title(known, view_context.t)));
+            let who = view_context.caller(&known.caller).who;
             match &about.device {
-                Some(device) => scene.t.wants_in_on(link, exact_line(device), who),
-                None => scene.t.wants_in(link, who),
+                Some(device) => view_context.t.wants_in_on(link, exact_line(device), who),
+                None => view_context.t.wants_in(link, who),
             }
         }
         None => Markup::id_link("runs", run),
@@ -247,8 +247,8 @@ impl RiskLabel {
 
 impl DecidedApprovalRow {
     /// `None` while it is pending.
-    pub(crate) fn new(request: &PermissionRequest, scene: ViewContext<'_>) -> Option<Self> {
-        let t = scene.t;
+    pub(crate) fn new(request: &PermissionRequest, view_context: ViewContext<'_>) -> Option<Self> {
+        let t = view_context.t;
         let (class, icon) = match request.state {
             PermissionState::Pending => return None,
             PermissionState::Approved => ("done", "s-done"),
@@ -258,7 +258,7 @@ impl DecidedApprovalRow {
         let tool = exact_line(&request.tool);
         let input = input(request, t).brief;
         let (what, at) =
-            (verdict(request, scene), TimeElement::clock(request.decided_at.unwrap_or(request.requested_at)));
+            (verdict(request, view_context), TimeElement::clock(request.decided_at.unwrap_or(request.requested_at)));
         let place = via(request, t);
         Some(Self {
             id: request.permission_request_id.to_string(),
@@ -278,9 +278,9 @@ impl DecidedApprovalRow {
 }
 
 /// Who decided it and how, as a sentence.
-pub(crate) fn verdict(request: &PermissionRequest, scene: ViewContext<'_>) -> Markup {
-    let t = scene.t;
-    let who = scene.caller(request.decided_by.as_deref().unwrap_or("system")).in_words();
+pub(crate) fn verdict(request: &PermissionRequest, view_context: ViewContext<'_>) -> Markup {
+    let t = view_context.t;
+    let who = view_context.caller(request.decided_by.as_deref().unwrap_or("system")).in_words();
     let scope = scope(request.scope.unwrap_or_default(), t);
     let verdict = match (request.state, request.source) {
         (PermissionState::Pending, _) => Markup::text(t.verdict_pending),

@@ -34,8 +34,8 @@ pub(crate) struct QuestionCard {
 // === impl QuestionCard ===
 
 impl QuestionCard {
-    pub(crate) fn new(question: &UnansweredQuestion, scene: ViewContext<'_>) -> Self {
-        let (run, t) = (&question.run, scene.t);
+    pub(crate) fn new(question: &UnansweredQuestion, view_context: ViewContext<'_>) -> Self {
+        let (run, t) = (&question.run, view_context.t);
         let link = Markup::of(PageLink(&format!("/runs/{}", run.task_run_id), &title(run, t)));
         let parts = question.parts.as_ref().filter(|parts| parts.get() != "null");
         let choices = parts.and_then(Questionnaire::from_parts).map(|asked| asked.questions).unwrap_or_default();
@@ -45,7 +45,7 @@ impl QuestionCard {
             run: run.task_run_id.to_string(),
             sign: callsign::big(run.agent_id),
             heading: t.has_question(&run.agent_name),
-            place: t.wants_in(link, scene.caller(&run.caller).who),
+            place: t.wants_in(link, view_context.caller(&run.caller).who),
             choices,
             prompt: FoldedText::new(&question.prompt, t),
             parts: parts.map(|parts| FoldedText::new(&pretty(parts.get()), t)),

@@ -62,7 +62,7 @@ pub(crate) struct RunListRow {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct RunDetail {
+pub(crate) struct RunPageDetail {
     pub(crate) id: String,
     pub(crate) short: String,
     pub(crate) conversation: String,
@@ -135,8 +135,8 @@ impl ViewContext<'_> {
 // === impl RunListRow ===
 
 impl RunListRow {
-    pub(crate) fn new(run: &Run, account: Option<&Account>, scene: ViewContext<'_>) -> Self {
-        let ViewContext { t, now, .. } = scene;
+    pub(crate) fn new(run: &Run, account: Option<&Account>, view_context: ViewContext<'_>) -> Self {
+        let ViewContext { t, now, .. } = view_context;
         let runtime = account.and_then(|account| account.runtime.as_ref());
         let device = runtime
             .filter(|runtime| run.runtime_id.is_none_or(|id| id == runtime.runtime_id))
@@ -165,7 +165,7 @@ impl RunListRow {
             agent: run.agent_name.clone(),
             sign: callsign::small(run.agent_id),
             device,
-            caller: scene.caller(&run.caller),
+            caller: view_context.caller(&run.caller),
             ribbon: ribbon(run, &[], now, t, RibbonScale::Absolute),
             duration: run_duration(run, now, t),
             started: TimeElement::clock(run.created_at),
@@ -202,11 +202,11 @@ fn row_why(run: &Run, account: Option<&Account>, t: &'static Text) -> (Option<Ma
     }
 }
 
-// === impl RunDetail ===
+// === impl RunPageDetail ===
 
-impl RunDetail {
-    pub(crate) fn new(run: &Run, around: RunAgentFacts<'_>, scene: ViewContext<'_>) -> Self {
-        let ViewContext { t, now, .. } = scene;
+impl RunPageDetail {
+    pub(crate) fn new(run: &Run, around: RunAgentFacts<'_>, view_context: ViewContext<'_>) -> Self {
+        let ViewContext { t, now, .. } = view_context;
         let task = excerpt(task(run), t);
         let title = title(run, t);
         let device = around.device.map(|runtime| device_name(runtime, t));
@@ -230,7 +230,7 @@ impl RunDetail {
             agent_id: run.agent_id.to_string(),
             sign: callsign::small(run.agent_id),
             host_on,
-            caller: scene.caller(&run.caller),
+            caller: view_context.caller(&run.caller),
             ribbon: ribbon(run, around.waits, now, t, RibbonScale::Whole),
             ribbon_caption: caption(run, around.waits, now, t),
             failure: failure_of(run, t),

@@ -6,7 +6,7 @@ use super::{
     escape_stripper::plain,
     exact::exact_line,
     html::Markup,
-    log::CappedText,
+    log::FoldedLogText,
     time::duration,
     tool_input::{ToolInputBlock, ToolInputView, head},
 };
@@ -21,7 +21,7 @@ pub(crate) struct ToolCallView {
     pub(crate) state: Option<ToolCallState>,
     pub(crate) took: Option<String>,
     pub(crate) input: Vec<ToolInputBlock>,
-    pub(crate) output: Option<CappedText>,
+    pub(crate) output: Option<FoldedLogText>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +90,9 @@ impl ToolCallView {
             state: text(&["status"]).and_then(|status| ToolCallState::of(&status)),
             took: None,
             input,
-            output: output.filter(|output| !output.trim().is_empty()).map(|output| CappedText::new(plain(&output), t)),
+            output: output
+                .filter(|output| !output.trim().is_empty())
+                .map(|output| FoldedLogText::new(plain(&output), t)),
         }
     }
 

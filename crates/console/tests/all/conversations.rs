@@ -225,8 +225,10 @@ async fn an_agent_is_told_something_while_it_works() {
     let agent = world.hub.run(&world.owner, run).await.unwrap().agent_id.to_string();
     let conversation_id = id.to_string();
     let said = |text: &'static str, key: &'static str| {
-        [("text", text), ("key", key), ("back", "conversation"), ("agent", &agent), ("conversation", &conversation_id)]
+        let form = [("text", text), ("key", key), ("back", "conversation"), ("agent", &agent)];
+        [form.as_slice(), &[("conversation", &conversation_id), ("unsolicited", "true")]].concat()
     };
+    assert!(page.contains(&format!("{now} formenctype=\"application/x-www-form-urlencoded\" name=\"unsolicited\"")));
     let path = format!("/runs/{run}/input");
     let told = visitor.post(&path, &said("Use <winnow>", "k1")).await;
     assert_eq!((told.status, told.header("location")), (StatusCode::SEE_OTHER, conversation.as_str()));
@@ -237,6 +239,9 @@ async fn an_agent_is_told_something_while_it_works() {
     // A question is answered on its card.
     device.wonder(run, "Which branch?").await;
     assert!(!visitor.get(&conversation).await.body.contains(&now));
+    // Not by what was written before it was asked.
+    visitor.post(&path, &said("Yes, and the tests", "k3")).await;
+    assert!(world.hub.run(&world.owner, run).await.unwrap().waits_for.is_some());
     let answer = GiveInputRequest { text: Some("main".to_owned()), ..GiveInputRequest::default() };
     world.hub.give_input(&world.owner, run, answer).await.unwrap();
 

@@ -44,7 +44,7 @@ pub(super) struct LeaseTask {
     conversation: LeaseConversation,
     /// `None` without a hub, or without a key for it.
     publishing: Option<publish::DelegationPublisher>,
-    /// Opens once the folder has what the remote shall see.
+    /// Opens once the folder contains what the remote is to see.
     gate: Option<oneshot::Receiver<()>>,
     export: Option<ActiveExport>,
     baseline: Option<JoinHandle<()>>,

@@ -70,7 +70,7 @@ impl RemoteBlobs {
             Ok(Ok(true)) | Err(_) => Ok(()),
             Ok(Ok(false)) => Err(BlobStoreError::Taken(self.bucket().to_string())),
             Ok(Err(error)) => {
-                tracing::warn!(%error, "can't see whose artifacts the bucket has");
+                tracing::warn!(%error, "can't tell which hub the artifacts in the bucket belong to");
                 Ok(())
             }
         }
@@ -120,8 +120,8 @@ impl RemoteBlobs {
         if self.is_ours().await.map_err(refused)? {
             return Ok(());
         }
-        tracing::error!(bucket = %self.bucket(), "another hub has its artifacts here, so nothing is changed");
-        Err(Error::new(Code::StorageFailed, "The hub's bucket has the artifacts of another hub.")
+        tracing::error!(bucket = %self.bucket(), "the bucket contains another hub's artifacts, so nothing is changed");
+        Err(Error::new(Code::StorageFailed, "The hub's bucket contains another hub's artifacts.")
             .hint("Start the hub with its own prefix (--artifacts s3://BUCKET/PREFIX)."))
     }
 

@@ -455,7 +455,7 @@ impl ChannelSession {
         let (Some(open), Some(by)) = (self.open.take(), self.principal.clone()) else { return };
         self.return_unsent(&open, &by).await;
         let is_closed = close_unless_taken_over(&self.hub, &open, &by, ending.reason()).await;
-        // A device that shuts down says so. One that only lost its connection, or has another, does not.
+        // A device says when it shuts down, but not when it only lost its connection or has opened another.
         if is_closed
             && ending == SessionEnd::Closed
             && let PrincipalKind::Runtime { runtime, .. } = by.who

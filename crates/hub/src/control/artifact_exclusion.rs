@@ -16,7 +16,7 @@ use crate::{Error, Handle, Result, error::about};
 #[derive(Debug)]
 pub(super) struct ContentNotice {
     kind: SharedValueKind,
-    /// Nobody needs to be told at the only node.
+    /// `None` if there is only one node, so there is nobody to tell.
     name: Option<String>,
 }
 

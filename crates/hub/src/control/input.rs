@@ -16,7 +16,9 @@ use attache_store::{
     Error as StoreError,
     record::{
         AgentRef,
-        worker_request::{NewInput, NewWorkerRequest, PermissionFilter, WorkerRequestKind, WorkerRequestRecord},
+        worker_request::{
+            InputTarget, NewInput, NewWorkerRequest, PermissionFilter, WorkerRequestKind, WorkerRequestRecord,
+        },
     },
 };
 use serde::Deserialize;
@@ -35,16 +37,16 @@ pub struct UndeliveredInput {
     pub text: String,
 }
 
-/// What the row of a run's end says of its input.
+/// What the log row of a run's end says about its input.
 #[derive(Default, Deserialize)]
-struct EndOfWork {
+struct UndeliveredInputsData {
     #[serde(default)]
     undelivered_inputs: Vec<InputId>,
 }
 
 impl Handle {
-    /// The caller gives input. It answers the named question, else the run's oldest open one, else none. The same key
-    /// returns the same input.
+    /// The caller gives input. It answers the named question, else the run's oldest open one, else none; unsolicited input
+    /// answers none. The same key returns the same input.
     pub async fn give_input(&self, by: &Principal, run: RunId, request: GiveInputRequest) -> Result<GiveInputResponse> {
         self.give(by, run, request, None).await
     }
@@ -86,7 +88,15 @@ impl Handle {
         if let Some(key) = &request.idempotency_key {
             check::token("idempotency_key", key, 1..=200)?;
         }
-        let answers = request.input_request_id;
+        let target = match (request.input_request_id, request.unsolicited) {
+            (Some(_), true) => {
+                let both = "can't be true for the answer to a question";
+                return Err(Error::invalid("unsolicited", both).hint("Leave out input_request_id, or unsolicited."));
+            }
+            (Some(question), false) => InputTarget::Question(question),
+            (None, true) => InputTarget::Agent,
+            (None, false) => InputTarget::OldestQuestion,
+        };
         let mut key = request.idempotency_key.as_deref().map(|key| key_hash(run, key));
         let given_key = request.idempotency_key.clone();
         let parts = parts(request)?;
@@ -99,7 +109,7 @@ impl Handle {
         }
         let concealed = self.conceal(&record, parts, message).await?;
         let (id, kept) = (self.env().input_id(), concealed.kept);
-        let new = NewInput { id, run, parts: concealed.parts, message: concealed.message, answers, key };
+        let new = NewInput { id, run, parts: concealed.parts, message: concealed.message, target, key };
         let given = match self.store().add_input(self.context(by), new).await {
             Ok(given) => given,
             Err(error @ StoreError::Refused { refusal: RunRefusal::NotRunning, .. }) => {
@@ -211,7 +221,7 @@ impl Handle {
             return Ok(Vec::new());
         }
         let last = self.run_events(by, run.task_run_id, Some((run.last_seq - 1).max(0)), Some(1)).await?.events;
-        let end = last.last().and_then(|event| event.data.parse::<EndOfWork>().ok()).unwrap_or_default();
+        let end = last.last().and_then(|event| event.data.parse::<UndeliveredInputsData>().ok()).unwrap_or_default();
         let mut undelivered = Vec::with_capacity(end.undelivered_inputs.len());
         for id in end.undelivered_inputs {
             let given = self.store().input(run.task_run_id, id).await.map_err(about("input"))?;

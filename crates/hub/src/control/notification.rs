@@ -110,11 +110,20 @@ impl Handle {
         Ok(NotificationTest { delivered, status: attempt.status, error })
     }
 
-    /// Other people's targets don't exist for the caller.
+    /// Other people's targets don't exist for the caller, and a credential that may do less doesn't silence one that may do more.
     async fn own_target(&self, permit: &Permit<'_>, target: NotificationTargetId) -> Result<NotificationTargetRecord> {
         let by = permit.by();
         let found = self.store().notification_target(by.tenant, target).await.map_err(about(WHAT))?;
-        if by.owns(found.user) { Ok(found) } else { Err(Error::not_found(WHAT)) }
+        if !by.owns(found.user) {
+            return Err(Error::not_found(WHAT));
+        }
+        match self.target_person(&found).await? {
+            Some(person) if by.role() < person.role() => Err(Error::forbidden(
+                "This key can't change notifications that were set up with more rights than it has.",
+            )
+            .hint("Use a key with the same role as the one that set them up, or the console.")),
+            _ => Ok(found),
+        }
     }
 
     /// What a person decided with a button of a notification. The ticket must be one that this hub made for their session,
@@ -172,7 +181,10 @@ impl Handle {
     ) -> Result<PermissionRequest> {
         let asked = self.decidable(by, ticket.permission).await?;
         if digest::hex(&asked.subject.0) != ticket.subject {
-            return Err(Error::new(Code::VersionChanged, "The request is not the one that the notification showed."));
+            return Err(Error::new(
+                Code::VersionChanged,
+                "The request is no longer the one shown in the notification.",
+            ));
         }
         // What the person couldn't see must not be approved with one tap.
         if ticket.approved && !discloses_all(&asked) {

@@ -18,7 +18,7 @@ use crate::{
     error::about,
     identity::{
         Action,
-        limiter::{ClientNetwork, Slot},
+        limiter::{ClientNetwork, CountedAttempt},
     },
 };
 
@@ -192,7 +192,7 @@ impl Handle {
         code.hash(self.pairing().key.expose())
     }
 
-    fn typed_code(&self, from: IpAddr, code: &str) -> Result<(SecretHash, Slot<'_, ClientNetwork>)> {
+    fn typed_code(&self, from: IpAddr, code: &str) -> Result<(SecretHash, CountedAttempt<'_, ClientNetwork>)> {
         let slot = self.pairing().by_address.reserve(from)?;
         match PairingCode::parse(code) {
             Some(code) => Ok((self.hash_code(&code), slot)),
@@ -206,7 +206,7 @@ impl Handle {
     /// Only wrong codes count against an address or an agent. Waiting and success don't.
     pub(crate) fn redeemed<T>(
         &self,
-        slot: Slot<'_, ClientNetwork>,
+        slot: CountedAttempt<'_, ClientNetwork>,
         outcome: std::result::Result<T, attache_store::Error>,
     ) -> Result<T> {
         match outcome {

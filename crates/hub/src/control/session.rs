@@ -42,6 +42,10 @@ impl Handle {
         let found = found.ok_or_else(|| Error::not_found("session"))?;
         let own = own_key(by) == Some(session) || (by.user.is_some() && by.owns(found.user));
         match permit.covers_others() {
+            _ if own && own_key(by) != Some(session) && by.role() < Some(found.role) => {
+                return Err(Error::forbidden("This key can't end a session that may do more than the key.")
+                    .hint("Use a key with the session's role, or end the session in the console."));
+            }
             _ if own => {}
             true if by.role() == Some(Role::Owner) || found.role != Role::Owner => {}
             true => return Err(Error::forbidden("Only an owner can end an owner's session.")),

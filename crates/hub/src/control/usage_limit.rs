@@ -34,7 +34,7 @@ const MARGIN: Duration = Duration::from_secs(15);
 /// The member of a failure that names the run that continues the task. Only the hub writes it.
 pub(super) const CONTINUED_BY: &str = "continued_by";
 
-/// What an agent says of the limit.
+/// What an agent reported about the limit.
 #[derive(Default, Deserialize)]
 struct LimitReport {
     #[serde(default)]
@@ -116,7 +116,7 @@ impl Handle {
             Ok(terms) => terms,
             Err(error) if error.code.http_status() >= 500 => return Err(error),
             Err(error) => {
-                tracing::debug!(run.id = %run.id, %error, "the fallback agent can't go on with the task");
+                tracing::debug!(run.id = %run.id, %error, "the fallback agent can't continue the task");
                 return Ok(None);
             }
         };

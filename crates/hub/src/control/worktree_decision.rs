@@ -78,7 +78,7 @@ impl Handle {
             Ok(decision) => Ok(self.show_worktree(run, Some(decision))),
             Err(StoreError::VersionChanged) => {
                 let message = "The device hasn't carried out the previous decision about this worktree yet.";
-                let hint = "Wait for its answer. Ten minutes after the decision, it no longer carries it out.";
+                let hint = "Wait for its answer. A decision expires after ten minutes.";
                 Err(Error::new(Code::InUse, message).hint(hint))
             }
             Err(error) => Err(Error::from_store("run", error)),
@@ -143,7 +143,7 @@ impl Handle {
         if account.runtime.is_some() && paired_by != by.user {
             // Somebody else's files.
             return Err(Error::forbidden("Someone else paired this agent's device, so its worktrees belong to them.")
-                .hint("They decide about them, here or with `attache worktrees` on the device."));
+                .hint("Only they can decide, here or with `attache worktrees` on the device."));
         }
         Ok((record, account))
     }
@@ -172,7 +172,7 @@ impl Handle {
 /// The device must be able to carry it out, and online.
 fn check_device(account: &AccountRecord) -> Result<()> {
     let Some(device) = &account.runtime else {
-        return Err(Error::new(Code::DeviceOffline, format!("The agent `{}` has no device any more.", account.name))
+        return Err(Error::new(Code::DeviceOffline, format!("The agent `{}` no longer has a device.", account.name))
             .hint("Use `attache worktrees` on the machine that has the worktree."));
     };
     if !device.online {
@@ -182,10 +182,11 @@ fn check_device(account: &AccountRecord) -> Result<()> {
     let declared = declared(device.clone());
     match declared.iter().any(|uri| uri == WORKTREE_DECISIONS) {
         true => Ok(()),
-        false if declared.iter().any(|uri| uri == WORKTREES) => {
-            Err(Error::new(Code::InvalidRequest, "The agent's device takes no decisions about worktrees from here.")
-                .hint("Update Attaché there, or use `attache worktrees` on the device."))
-        }
+        false if declared.iter().any(|uri| uri == WORKTREES) => Err(Error::new(
+            Code::InvalidRequest,
+            "The agent's device doesn't support decisions about worktrees from here.",
+        )
+        .hint("Update Attaché there, or use `attache worktrees` on the device.")),
         false => Err(Error::new(Code::InvalidRequest, "The agent's folder is no longer in a git repository.")
             .hint("Put it back, or use `attache worktrees` on the device.")),
     }

@@ -31,7 +31,7 @@ use tokio::{
 
 use crate::{Handle, bus::Topic};
 use circuit_breaker::CircuitBreakers;
-use shared_circuits::Probe;
+use shared_circuits::ProbeOwner;
 
 pub(crate) use attempt::send_now;
 pub use circuit_breaker::CircuitPolicy;
@@ -224,13 +224,16 @@ impl DeliverySender {
         let (hub, circuits) = (self.hub.clone(), self.circuits.clone());
         self.under_way.spawn(async move {
             let id = delivery.id;
-            let probe =
-                if is_probe { shared_circuits::begin_probe(&hub, &circuits, &shares[0]).await } else { Probe::None };
-            if probe == Probe::AtAnotherNode {
+            let probe = if is_probe {
+                shared_circuits::begin_probe(&hub, &circuits, &shares[0]).await
+            } else {
+                ProbeOwner::None
+            };
+            if probe == ProbeOwner::AtAnotherNode {
                 // Not before the next look, or this one would be repeated until the other node is done.
                 sleep(hub.options().outbox.look_every).await;
             }
-            if probe == Probe::AtAnotherNode || !is_ours(&hub, &delivery).await {
+            if probe == ProbeOwner::AtAnotherNode || !is_ours(&hub, &delivery).await {
                 circuits.lock().unwrap_or_else(PoisonError::into_inner).unknown(&shares[0]);
             } else {
                 attempt::make(&hub, delivery, &circuits).await;

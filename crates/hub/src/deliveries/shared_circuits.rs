@@ -16,7 +16,7 @@ use crate::Handle;
 
 /// Who probes a paused target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Probe {
+pub(super) enum ProbeOwner {
     /// It isn't paused, or no other node serves it.
     None,
     Ours(NodeId),
@@ -72,22 +72,22 @@ pub(super) async fn succeeded(hub: &Handle, target: &str) {
 
 /// The probe is leased, so that a node that dies meanwhile doesn't block the others. Another node may have probed the target since
 /// this one decided to, so it looks again once it has the lease.
-pub(super) async fn begin_probe(hub: &Handle, circuits: &Mutex<CircuitBreakers>, target: &str) -> Probe {
-    let Some(node) = hub.node() else { return Probe::None };
+pub(super) async fn begin_probe(hub: &Handle, circuits: &Mutex<CircuitBreakers>, target: &str) -> ProbeOwner {
+    let Some(node) = hub.node() else { return ProbeOwner::None };
     match hub.store().lease(node, &lease(target)).await {
         Ok(true) => {}
-        Ok(false) | Err(_) => return Probe::AtAnotherNode,
+        Ok(false) | Err(_) => return ProbeOwner::AtAnotherNode,
     }
     learn(hub, circuits).await;
     if circuits.lock().unwrap_or_else(PoisonError::into_inner).is_paused(target, hub.now()) {
-        end_probe(hub, target, Probe::Ours(node)).await;
-        return Probe::AtAnotherNode;
+        end_probe(hub, target, ProbeOwner::Ours(node)).await;
+        return ProbeOwner::AtAnotherNode;
     }
-    Probe::Ours(node)
+    ProbeOwner::Ours(node)
 }
 
-pub(super) async fn end_probe(hub: &Handle, target: &str, probe: Probe) {
-    if let Probe::Ours(node) = probe
+pub(super) async fn end_probe(hub: &Handle, target: &str, probe: ProbeOwner) {
+    if let ProbeOwner::Ours(node) = probe
         && let Err(error) = hub.store().release_lease(node, &lease(target)).await
     {
         tracing::warn!(target, %error, "the probe of a webhook's target stays leased until this node ends");

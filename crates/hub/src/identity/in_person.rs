@@ -36,7 +36,7 @@ impl PersonalCredential<'_> {
         !is_issued && scopes.is_none() && person.is_some_and(|person| role >= person)
     }
 
-    /// Whether whoever shows it acts in person.
+    /// Whether a caller with this credential acts in person.
     pub(crate) fn is_in_person(self, form: CredentialForm) -> bool {
         form == CredentialForm::Own && self.is_whole()
     }

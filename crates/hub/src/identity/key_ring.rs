@@ -40,7 +40,7 @@ pub async fn open_cluster_key(file: &Path, store: &dyn Store, env: &Env) -> Resu
     let failed = |source| StartError::File { path: file.display().to_string(), source };
     if fs::metadata(file).is_ok_and(|found| found.mode() & 0o007 != 0) {
         return Err(StartError::ClusterKey(format!(
-            "every user of this machine has access to {0}, which opens all keys of the hub: chmod o= {0}",
+            "every user of this machine has access to {0}, which decrypts all of the hub's keys: chmod o= {0}",
             file.display()
         )));
     }
@@ -51,7 +51,7 @@ pub async fn open_cluster_key(file: &Path, store: &dyn Store, env: &Env) -> Resu
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if !is_empty(store, env).await? {
                 return Err(StartError::ClusterKey(format!(
-                    "{} is missing, and other hubs have used this database with one: copy their file",
+                    "{} is missing, but other hubs use this database with a cluster key: copy their file",
                     file.display()
                 )));
             }
@@ -72,7 +72,7 @@ impl KeyRing<'_> {
         let Some(found) = found.map_err(StartError::Store)? else { return Ok(None) };
         let opened = self.seal.unseal(&context(name), &found.value).map_err(|_| {
             StartError::ClusterKey(
-                "it doesn't decrypt the hub's keys in the database, so it is another hub's".to_owned(),
+                "it can't decrypt the hub's keys in the database, so it belongs to another hub".to_owned(),
             )
         })?;
         Ok(Some(opened))

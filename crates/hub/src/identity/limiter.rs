@@ -40,7 +40,7 @@ pub struct RateLimitStatus {
 /// One attempt, counted before its outcome is known. It stays counted unless returned.
 #[must_use = "a successful attempt must be given back"]
 #[derive(Debug)]
-pub(crate) struct Slot<'a, K: Eq + Hash + Clone> {
+pub(crate) struct CountedAttempt<'a, K: Eq + Hash + Clone> {
     limiter: &'a RateLimiter<K>,
     key: K,
 }
@@ -84,10 +84,10 @@ impl<K: Eq + Hash + Clone> RateLimiter<K> {
     }
 
     /// Counts an attempt before its outcome is known, unless the limit is reached. This bounds concurrent attempts too.
-    pub(crate) fn reserve(&self, key: impl Into<K>) -> Result<Slot<'_, K>> {
+    pub(crate) fn reserve(&self, key: impl Into<K>) -> Result<CountedAttempt<'_, K>> {
         let (key, now) = (key.into(), Instant::now());
         self.take_at(key.clone(), now)?;
-        Ok(Slot { limiter: self, key })
+        Ok(CountedAttempt { limiter: self, key })
     }
 
     /// Counts one attempt, unless the limit is reached.
@@ -123,9 +123,9 @@ impl<K: Eq + Hash + Clone> RateLimiter<K> {
     }
 }
 
-// === impl Slot ===
+// === impl CountedAttempt ===
 
-impl<K: Eq + Hash + Clone> Slot<'_, K> {
+impl<K: Eq + Hash + Clone> CountedAttempt<'_, K> {
     /// The attempt succeeded or doesn't count.
     pub(crate) fn give_back(self) {
         let mut windows = self.limiter.windows.lock().unwrap_or_else(PoisonError::into_inner);

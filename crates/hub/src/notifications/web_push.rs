@@ -48,9 +48,9 @@ pub(super) struct ReceiverKeys {
 
 /// A length that HKDF expands to.
 #[derive(Debug, Clone, Copy)]
-struct KeyLength(usize);
+struct HkdfOutputLength(usize);
 
-impl KeyType for KeyLength {
+impl KeyType for HkdfOutputLength {
     fn len(&self) -> usize {
         self.0
     }
@@ -147,7 +147,7 @@ fn expand(
     info: &[&[u8]],
     into: &mut [u8],
 ) -> std::result::Result<(), aws_lc_rs::error::Unspecified> {
-    let length = KeyLength(into.len());
+    let length = HkdfOutputLength(into.len());
     Salt::new(HKDF_SHA256, salt).extract(secret).expand(info, length)?.fill(into)
 }
 

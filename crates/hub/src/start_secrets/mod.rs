@@ -29,7 +29,7 @@ const REDELIVERY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An input as received.
 #[derive(Serialize, Deserialize)]
-struct CompleteInput {
+struct ReceivedInput {
     parts: Json,
     message: Option<Json>,
 }
@@ -90,7 +90,7 @@ impl Handle {
         if hidden.is_none() && hidden_message.is_none() {
             return Ok(ConcealedInput { parts, message, kept: None });
         }
-        let complete = CompleteInput { parts, message };
+        let complete = ReceivedInput { parts, message };
         if record.spec.task_type != TASK_TYPE {
             let parts = hidden.unwrap_or(complete.parts);
             return Ok(ConcealedInput { parts, message: hidden_message.or(complete.message), kept: None });
@@ -131,7 +131,7 @@ impl Handle {
     ) -> WorkerRequestRecord {
         let Some(answer) = &ask.answer else { return ask };
         match self.hand_over(tenant, ask.run, (answer, ask.message.as_ref()), holder).await {
-            Some(CompleteInput { parts, message }) => {
+            Some(ReceivedInput { parts, message }) => {
                 WorkerRequestRecord { answer: Some(parts), message: message.or(ask.message), ..ask }
             }
             None => ask,
@@ -146,7 +146,7 @@ impl Handle {
         holder: InputRecipient,
     ) -> InputRecord {
         match self.hand_over(tenant, input.run, (&input.parts, input.message.as_ref()), holder).await {
-            Some(CompleteInput { parts, message }) => {
+            Some(ReceivedInput { parts, message }) => {
                 InputRecord { parts, message: message.or(input.message), ..input }
             }
             None => input,
@@ -160,7 +160,7 @@ impl Handle {
         run: RunId,
         (stored, message): (&Json, Option<&Json>),
         holder: InputRecipient,
-    ) -> Option<CompleteInput> {
+    ) -> Option<ReceivedInput> {
         if !ConcealedInput::may_be(stored, message) {
             return None;
         }

@@ -14,14 +14,14 @@ pub(crate) struct OwnNames {
     hosts: Vec<String>,
     origins: Vec<String>,
     /// When listening on all addresses, any address with our port is ours. Names are not, because rebinding uses names.
-    any_address: Option<AnyAddress>,
+    any_address: Option<WildcardAddress>,
 }
 
 /// What answers under any name.
 const HEALTH_CHECKS: [&str; 2] = ["/healthz", "/readyz"];
 
 #[derive(Debug, Clone, Copy)]
-struct AnyAddress {
+struct WildcardAddress {
     scheme: &'static str,
     port: u16,
     default_port: u16,
@@ -71,7 +71,8 @@ impl OwnNames {
             }
             origins.push(format!("{scheme}{bare}"));
         }
-        let any_address = options.listen.ip().is_unspecified().then_some(AnyAddress { scheme, port, default_port });
+        let any_address =
+            options.listen.ip().is_unspecified().then_some(WildcardAddress { scheme, port, default_port });
         Self { hosts, origins, any_address }
     }
 

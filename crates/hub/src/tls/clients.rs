@@ -30,7 +30,7 @@ pub(crate) struct Fingerprint([u8; 32]);
 
 /// Accepts every certificate whose holder has its private key.
 #[derive(Debug)]
-pub(super) struct AnyHolder(pub(super) Arc<CryptoProvider>);
+pub(super) struct AnyCertificateVerifier(pub(super) Arc<CryptoProvider>);
 
 // === impl Fingerprint ===
 
@@ -52,9 +52,9 @@ impl Fingerprint {
     }
 }
 
-// === impl AnyHolder ===
+// === impl AnyCertificateVerifier ===
 
-impl ClientCertVerifier for AnyHolder {
+impl ClientCertVerifier for AnyCertificateVerifier {
     fn client_auth_mandatory(&self) -> bool {
         false
     }

@@ -182,7 +182,7 @@ async fn forward(
 }
 
 fn unreachable() -> Error {
-    Error::new(Code::Overloaded, "The hub's node that has this tunnel does not respond.").hint("Try again.")
+    Error::new(Code::Overloaded, "The node that serves this tunnel does not respond.").hint("Try again.")
 }
 
 /// Addresses the request to the node, and says where it comes from.

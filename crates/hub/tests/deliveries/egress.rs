@@ -97,7 +97,7 @@ async fn hostile_urls_are_refused_everywhere(engine: Engine) {
         }
     }
     let refused = world.owner.post("/api/a2a/call", json!({"task": "x", "callback_url": "https://10.0.0.1/"})).await;
-    let why = "`callback_url` is not allowed: `10.0.0.1` leads to a private network. Use a public address, or ask the \
+    let why = "`callback_url` is not allowed: `10.0.0.1` points to a private network. Use a public address, or ask the \
                owner to allow this one (--egress-allow).";
     assert_eq!(refused.json()["error"]["message"], why);
     for (member, value) in [("callback_url", json!(7)), ("callback_events", json!(["sneeze"]))] {
@@ -122,7 +122,7 @@ async fn a_host_that_rebinds_after_registration_is_not_called(engine: Engine) {
     let delivery = completed(&world.owner, &device, &format!("https://hooks.example.org:{port}/done")).await;
     // A missing rule may still be added, so it is retried like any other.
     let shown = tried(&world, &delivery, 1, "pending").await;
-    let why = "`hooks.example.org` leads to this machine itself (loopback). Use a public address, or ask the owner to \
+    let why = "`hooks.example.org` points to this machine itself (loopback). Use a public address, or ask the owner to \
                allow this one (--egress-allow).";
     assert_eq!((&shown["last_status"], &shown["last_error"]), (&json!(null), &json!(why)));
     assert_eq!((receiver.count(), resolver.0.load(Ordering::SeqCst)), (0, 2), "resolved once each time");

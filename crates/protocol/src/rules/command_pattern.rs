@@ -11,9 +11,7 @@ pub enum CommandPatternError {
     NotPlain,
     #[error("must begin with the name of a program")]
     NoProgram,
-    #[error(
-        "would allow too much: after these words, `*` isn't known to be harmless. Write out the words of the command"
-    )]
+    #[error("is too broad: after these words, `*` could match something harmful. Write out the rest of the command")]
     TooOpen,
 }
 

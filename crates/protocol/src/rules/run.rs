@@ -1,5 +1,5 @@
 //! The lifecycle of a run: `pending → running → completed | failed | cancelled`, fenced by epochs and bounded by
-//! deadlines. A running run that meets a usage limit may be deferred: it is pending, but nobody can claim it yet.
+//! deadlines. A running run that reaches a usage limit may be deferred: it is pending, but nobody can claim it yet.
 
 use crate::text_enum;
 use std::time::Duration;
@@ -71,7 +71,7 @@ pub enum RunPhase {
     Pending {
         expires_at: Timestamp,
     },
-    /// The account of its agent has met a usage limit. It goes back to the queue when that resets.
+    /// Its agent's account has reached a usage limit. The run returns to the queue when the limit resets.
     Deferred {
         since: Timestamp,
         until: Timestamp,
@@ -161,7 +161,7 @@ pub enum RunCommand {
         code: FailureCode,
         outcome: OutcomeDigest,
     },
-    /// The worker's account has met a usage limit, and the run waits for it to reset. No attempt is used.
+    /// The worker's account has reached a usage limit, and the run waits until it resets. No attempt is used.
     Defer {
         by: WorkerRef,
         until: Timestamp,

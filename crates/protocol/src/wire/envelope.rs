@@ -18,8 +18,8 @@ pub use action::{
     Progress, Ready, Register, Release, RequireApproval, RequireInput, ResponsePayload, Resume, Think,
 };
 pub use hub_frame::{
-    ApprovalResponse, CancelFrame, ExecuteFrame, FrameRefusalBody, HubFrame, InputFrame, RegisterResponse,
-    ResumeRepair, ResumeResponse,
+    ApprovalResponse, CancelFrame, ExecuteFrame, FrameRefusalBody, HubFrame, RegisterResponse, ResumeRepair,
+    ResumeResponse, UnsolicitedInputFrame,
 };
 pub use object::FrameObject;
 

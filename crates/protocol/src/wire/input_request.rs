@@ -54,6 +54,9 @@ pub struct GiveInputRequest {
     /// it, only that question is answered: if it is no longer open, the input is rejected as `not_waiting`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_request_id: Option<WorkerRequestId>,
+    /// Tells the working agent something, and answers no question, even if one is open.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unsolicited: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
 }

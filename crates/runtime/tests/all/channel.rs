@@ -7,7 +7,7 @@ use attache_protocol::{
     rules::run::RunStatus,
     wire::{channel::ConnectionState as Line, input_request::GiveInputRequest, run::CreateRunRequest, usage::Budget},
 };
-use attache_runtime::{Notice, ShutdownOutcome};
+use attache_runtime::{RuntimeNotice, ShutdownOutcome};
 use attache_testkit::ProxyFaults;
 use serde_json::json;
 
@@ -72,7 +72,7 @@ async fn a_cancelled_run_is_stopped_immediately() {
     live.owner.cancel_run(run, None).await.unwrap();
     assert_eq!(live.world.adapter.cancelled().await, run.to_string());
     assert!(cancelled_at.elapsed() < Duration::from_secs(5), "{:?}", cancelled_at.elapsed());
-    live.noticed(|notice| matches!(notice, Notice::TaskStopped { .. })).await;
+    live.noticed(|notice| matches!(notice, RuntimeNotice::TaskStopped { .. })).await;
     // The agent reports its usage when it has stopped, which is after the end.
     let used = eventually("the usage", async || live.owner.run(run).await.unwrap().usage).await;
     assert_eq!(used.get(), r#"{"tokens":55,"cost_usd":0.5}"#);
@@ -168,10 +168,10 @@ async fn a_device_reconnects_to_a_restarted_hub() {
     eventually("the first chunk", async || (!live.events(run, &["task.chunk"]).await.is_empty()).then_some(())).await;
     live.stop_hub().await;
     live.world.adapter.say("chunk", json!({"text": "meanwhile "}));
-    live.noticed(|notice| matches!(notice, Notice::ChannelBroken { .. })).await;
+    live.noticed(|notice| matches!(notice, RuntimeNotice::ChannelBroken { .. })).await;
     live.start_hub().await;
     eventually("the channel", async || {
-        (live.count(|notice| matches!(notice, Notice::ChannelOpen { .. })) == 2).then_some(())
+        (live.count(|notice| matches!(notice, RuntimeNotice::ChannelOpen { .. })) == 2).then_some(())
     })
     .await;
     live.world.adapter.say("chunk", json!({"text": "after"}));

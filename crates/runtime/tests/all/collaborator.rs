@@ -32,7 +32,7 @@ use attache_protocol::{
         run::{CreateRunRequest, Run},
     },
 };
-use attache_runtime::{Notice, Options};
+use attache_runtime::{Options, RuntimeNotice};
 use attache_workspace::{
     export::{Export, ExportTerms, NoExportAudit, OriginalsFolder},
     ssh::{HostKey, LeaseAccess, LeaseAdmission, SshServer},
@@ -152,7 +152,7 @@ impl BorrowingMachine {
             options.collaborator = Some(role);
             options.concurrency = NonZeroUsize::new(3).unwrap();
         });
-        self.live.noticed(|notice| matches!(notice, Notice::ChannelOpen { .. })).await;
+        self.live.noticed(|notice| matches!(notice, RuntimeNotice::ChannelOpen { .. })).await;
         running
     }
 
@@ -402,7 +402,7 @@ async fn other_runs_do_not_end_the_work() {
     let again = remote.invite(&invite("dlg_a")).await;
     remote.live.run_with(again, RunStatus::Running).await;
     remote.live.owner.cancel_run(again, None).await.unwrap();
-    let is_stopped = |notice: &Notice| matches!(notice, Notice::TaskStopped { run, .. } if *run == again);
+    let is_stopped = |notice: &RuntimeNotice| matches!(notice, RuntimeNotice::TaskStopped { run, .. } if *run == again);
     remote.live.noticed(is_stopped).await;
     // Messages to this run don't end another delegation.
     let other = remote.invite(&invite("dlg_b")).await;

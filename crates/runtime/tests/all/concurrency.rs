@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use attache_protocol::{Json, rules::run::RunStatus, wire::runtime::DeclaredExtension};
-use attache_runtime::{Notice, RuntimeService, Shutdown, ShutdownOutcome, ledger::LedgerStep};
+use attache_runtime::{RuntimeNotice, RuntimeService, Shutdown, ShutdownOutcome, ledger::LedgerStep};
 use serde_json::{Value, json};
 
 use crate::{
@@ -69,7 +69,7 @@ async fn a_waiting_run_blocks_no_other_over_the_channel() {
     options.concurrency = THREE;
     let running =
         RunningRuntime::new(tokio::spawn(RuntimeService::new(options).unwrap().run(shutdown.clone())), shutdown);
-    live.noticed(|notice| matches!(notice, Notice::ChannelOpen { .. })).await;
+    live.noticed(|notice| matches!(notice, RuntimeNotice::ChannelOpen { .. })).await;
 
     live.world.adapter.play(AdapterReply::Hang(vec![("input_required", json!({"prompt": "which?"}))]));
     let waiting = live.create("wait").await;

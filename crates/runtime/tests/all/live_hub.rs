@@ -15,7 +15,7 @@ use attache_protocol::{
     },
 };
 use attache_runtime::{
-    ConnectionStatus, Notice, Options, RuntimeService, Shutdown,
+    ConnectionStatus, Options, RuntimeNotice, RuntimeService, Shutdown,
     profile::{Profile, Profiles},
 };
 use attache_store::{Store, sql::SqlStore};
@@ -116,7 +116,7 @@ impl LiveHub {
     /// Starts the runtime and waits for its channel.
     pub(crate) async fn connected(&self) -> RunningRuntime {
         let running = self.runtime();
-        self.noticed(|notice| matches!(notice, Notice::ChannelOpen { .. })).await;
+        self.noticed(|notice| matches!(notice, RuntimeNotice::ChannelOpen { .. })).await;
         running
     }
 
@@ -124,13 +124,13 @@ impl LiveHub {
         ConnectionStatus::read(self.world.home.path(), self.agent)
     }
 
-    pub(crate) async fn noticed(&self, wanted: impl Fn(&Notice) -> bool) {
+    pub(crate) async fn noticed(&self, wanted: impl Fn(&RuntimeNotice) -> bool) {
         let look = async || self.world.notices.lock().unwrap().iter().any(&wanted).then_some(());
         let came = tokio::time::timeout(TEST_TIMEOUT / 2, eventually("a notice", look)).await;
         assert!(came.is_ok(), "received only these: {:#?}", self.world.notices.lock().unwrap());
     }
 
-    pub(crate) fn count(&self, wanted: impl Fn(&Notice) -> bool) -> usize {
+    pub(crate) fn count(&self, wanted: impl Fn(&RuntimeNotice) -> bool) -> usize {
         self.world.notices.lock().unwrap().iter().filter(|notice| wanted(notice)).count()
     }
 

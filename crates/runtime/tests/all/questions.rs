@@ -10,7 +10,7 @@ use attache_protocol::{
     rules::{permission::PermissionState, run::RunStatus},
     wire::{input_request::GiveInputRequest, permission::PermissionRequest, run::WaitReason},
 };
-use attache_runtime::{AnswerKind, Notice, QuestionNotice};
+use attache_runtime::{AnswerKind, QuestionNotice, RuntimeNotice};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
@@ -62,10 +62,10 @@ async fn a_decision_reaches_the_process_immediately() {
     live.run_with(run, RunStatus::Completed).await;
     running.stop().await.unwrap();
     let asked = live.count(
-        |notice| matches!(notice, Notice::Asked { question: QuestionNotice::Permission { tool }, .. } if tool == "shell"),
+        |notice| matches!(notice, RuntimeNotice::Asked { question: QuestionNotice::Permission { tool }, .. } if tool == "shell"),
     );
     assert_eq!(
-        (asked, live.count(|notice| matches!(notice, Notice::Answered { answer: AnswerKind::Approved, .. }))),
+        (asked, live.count(|notice| matches!(notice, RuntimeNotice::Answered { answer: AnswerKind::Approved, .. }))),
         (1, 1)
     );
 }
@@ -78,7 +78,7 @@ async fn a_question_survives_a_restart_of_the_hub() {
     let run = live.create("risky").await;
     let pending = live.pending().await;
     live.stop_hub().await;
-    live.noticed(|notice| matches!(notice, Notice::ChannelBroken { .. })).await;
+    live.noticed(|notice| matches!(notice, RuntimeNotice::ChannelBroken { .. })).await;
     live.start_hub().await;
     let after = live.pending().await;
     assert_eq!(after, PermissionRequest { channel_id: after.channel_id, ..pending });
@@ -100,9 +100,9 @@ async fn a_question_survives_a_restart_of_the_runtime() {
     running.kill().await;
     live.world.adapter.play(AdapterReply::Join);
     let running = live.runtime();
-    live.noticed(|notice| matches!(notice, Notice::Rejoined { .. })).await;
+    live.noticed(|notice| matches!(notice, RuntimeNotice::Rejoined { .. })).await;
     eventually("the question, asked again", async || {
-        (live.count(|notice| matches!(notice, Notice::Asked { .. })) == 2).then_some(())
+        (live.count(|notice| matches!(notice, RuntimeNotice::Asked { .. })) == 2).then_some(())
     })
     .await;
     assert_eq!(live.pending().await.permission_request_id, pending.permission_request_id);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_protocol::{Json, Timestamp};
 use attache_runtime::{
-    Error, Notice, RuntimeService, Shutdown,
+    Error, RuntimeNotice, RuntimeService, Shutdown,
     ledger::{ExecutionLedger, ExecutionOutcome, LedgerEntry, LedgerStep},
 };
 use serde_json::json;
@@ -57,8 +57,12 @@ async fn an_outcome_waits_for_the_hub_and_is_named_meanwhile() {
     running.stop().await.unwrap();
     assert!(world.steps().contains(&(LedgerStep::TaskReported, Some(run(1)))));
     let notices = world.notices.lock().unwrap();
-    assert_eq!(notices.iter().filter(|notice| matches!(notice, Notice::HubAway { .. })).count(), 1, "{notices:?}");
-    assert_eq!(notices.iter().filter(|notice| matches!(notice, Notice::HubBack)).count(), 1, "{notices:?}");
+    assert_eq!(
+        notices.iter().filter(|notice| matches!(notice, RuntimeNotice::HubAway { .. })).count(),
+        1,
+        "{notices:?}"
+    );
+    assert_eq!(notices.iter().filter(|notice| matches!(notice, RuntimeNotice::HubBack)).count(), 1, "{notices:?}");
 }
 
 /// The text of the chunks that the hub accepted, and the position of the result among these calls.
@@ -308,7 +312,7 @@ async fn a_device_without_its_ledger_hands_nothing_back() {
         running.stop().await.unwrap();
         assert_eq!(beat["running"], json!([]), "the hub finds out that it is lost");
         assert!(world.hub.calls("release").is_empty() && world.adapter.tasks().is_empty());
-        assert!(world.notices.lock().unwrap().contains(&Notice::LedgerDamaged));
+        assert!(world.notices.lock().unwrap().contains(&RuntimeNotice::LedgerDamaged));
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use attache_protocol::env::Env;
-use attache_runtime::{ConnectionStatus, Notice, ShutdownOutcome, ledger::LedgerStep};
+use attache_runtime::{ConnectionStatus, RuntimeNotice, ShutdownOutcome, ledger::LedgerStep};
 use serde_json::json;
 
 use crate::{
@@ -88,8 +88,8 @@ async fn the_deadline_uses_the_clock_of_the_device_from_the_first_run_on() {
     running.stop().await.unwrap();
     assert_eq!(world.adapter.tasks()[0]["deadline"], json!(env.now().plus(Duration::from_secs(60 * 60))));
     let notices = world.notices.lock().unwrap();
-    let reported = notices.iter().filter(|notice| matches!(notice, Notice::ClockOff { .. }));
-    assert_eq!(reported.collect::<Vec<_>>(), [&Notice::ClockOff { ahead_minutes: 61 }], "it is reported once");
+    let reported = notices.iter().filter(|notice| matches!(notice, RuntimeNotice::ClockOff { .. }));
+    assert_eq!(reported.collect::<Vec<_>>(), [&RuntimeNotice::ClockOff { ahead_minutes: 61 }], "it is reported once");
     let connection = ConnectionStatus::read(world.home.path(), agent()).unwrap();
     assert_eq!((connection.way.as_str(), connection.clock_ahead_minutes), ("pull", Some(61)));
 }
@@ -214,7 +214,7 @@ async fn stopping_finishes_the_started_run_first() {
     assert_eq!(running.ended().await.unwrap(), ShutdownOutcome::Finished);
     assert_eq!(world.hub.calls("complete").len(), 1);
     assert_eq!(world.adapter.tasks().len(), 1);
-    assert!(world.notices.lock().unwrap().contains(&Notice::Stopping { running: Some(run(1)) }));
+    assert!(world.notices.lock().unwrap().contains(&RuntimeNotice::Stopping { running: Some(run(1)) }));
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use attache_runtime::{AdapterCommand, AdapterSource, Error, Notice, RuntimeService, Shutdown};
+use attache_runtime::{AdapterCommand, AdapterSource, Error, RuntimeNotice, RuntimeService, Shutdown};
 use serde_json::json;
 
 use crate::{
@@ -49,7 +49,7 @@ async fn a_child_is_started_used_restarted_and_ended() {
         .hub
         .until(|_| {
             let notices = world.notices.lock().unwrap();
-            notices.iter().filter(|notice| matches!(notice, Notice::AdapterReady { .. })).count() == 2
+            notices.iter().filter(|notice| matches!(notice, RuntimeNotice::AdapterReady { .. })).count() == 2
         })
         .await;
     world.adapter.play(AdapterReply::Json(json!({"success": true, "output": {"text": "by a child"}})));
@@ -65,7 +65,7 @@ async fn a_child_is_started_used_restarted_and_ended() {
             .lock()
             .unwrap()
             .iter()
-            .any(|notice| matches!(notice, Notice::AdapterAway { reason } if reason.contains("exit status: 3")))
+            .any(|notice| matches!(notice, RuntimeNotice::AdapterAway { reason } if reason.contains("exit status: 3")))
     );
 }
 

@@ -9,7 +9,7 @@ use std::{
 use attache_client::channel;
 use attache_protocol::{AgentId, RunId, RuntimeId, Secret, env::Env};
 use attache_runtime::{
-    Error, Notice, Options, RuntimeService, RuntimeTimings, Shutdown, ShutdownOutcome,
+    Error, Options, RuntimeNotice, RuntimeService, RuntimeTimings, Shutdown, ShutdownOutcome,
     ledger::{ExecutionLedger, LedgerEntry, LedgerStep},
     profile::{Profile, Profiles},
 };
@@ -25,7 +25,7 @@ pub(crate) struct RuntimeWorld {
     pub(crate) home: tempfile::TempDir,
     pub(crate) hub: FakeHub,
     pub(crate) adapter: FakeAdapter,
-    pub(crate) notices: Arc<Mutex<Vec<Notice>>>,
+    pub(crate) notices: Arc<Mutex<Vec<RuntimeNotice>>>,
     profile: Profile,
 }
 

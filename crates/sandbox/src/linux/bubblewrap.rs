@@ -137,7 +137,7 @@ pub(super) fn keep_existing(walls: &mut Walls) {
 
 /// Whether the namespaces have been created yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum NamespaceSide {
     Outside,
     Inside,
 }
@@ -146,7 +146,7 @@ pub(super) enum Side {
 /// ones, and the fixed ones with those above them. bubblewrap looks for them by their paths. Another process could have put a link
 /// there meanwhile, and the inside would be larger than the walls. Whoever serves the file system of a borrowed folder
 /// decides what is at a path, every time; only the kernel's mount table is reliable.
-pub(super) fn identity(walls: &Walls, side: Side) -> io::Result<u64> {
+pub(super) fn identity(walls: &Walls, side: NamespaceSide) -> io::Result<u64> {
     let mut hasher = DefaultHasher::new();
     let mounts = MountTable::read()?;
     let folders = [&walls.cwd].into_iter().chain(&walls.write).chain(&walls.exact).map(PathBuf::as_path);
@@ -154,8 +154,8 @@ pub(super) fn identity(walls: &Walls, side: Side) -> io::Result<u64> {
     for path in folders.chain(fixed).collect::<BTreeSet<&Path>>() {
         let found = fstat(open_path::open(path)?)?;
         let device = match side {
-            Side::Outside => mounts.device_of(path),
-            Side::Inside => mounts.device_at(path),
+            NamespaceSide::Outside => mounts.device_of(path),
+            NamespaceSide::Inside => mounts.device_at(path),
         };
         let device = device.ok_or_else(|| io::Error::other("something else is mounted there"))?;
         (path, device, found.st_dev, found.st_ino).hash(&mut hasher);

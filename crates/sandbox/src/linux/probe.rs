@@ -17,7 +17,7 @@ use std::{
 use rustix::fs::{AtFlags, Mode, Timespec, Timestamps, XattrFlags, inotify};
 use serde::{Deserialize, Serialize};
 
-use crate::{Attempt, AttemptResult};
+use crate::{EscapeAttempt, EscapeAttemptResult};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -48,52 +48,53 @@ pub(super) struct ProbeTargets {
 }
 
 /// Tries everything. An attempt whose success only shows outside is reported as held, and judged there.
-pub fn probe(targets: &str) -> io::Result<Vec<AttemptResult>> {
+pub fn probe(targets: &str) -> io::Result<Vec<EscapeAttemptResult>> {
     let targets: ProbeTargets = serde_json::from_str(targets).map_err(io::Error::other)?;
-    let results =
-        Attempt::ALL.iter().map(|attempt| AttemptResult { attempt: *attempt, held: !out(*attempt, &targets) });
+    let results = EscapeAttempt::ALL
+        .iter()
+        .map(|attempt| EscapeAttemptResult { attempt: *attempt, held: !out(*attempt, &targets) });
     Ok(results.collect())
 }
 
 /// Whether it got out.
-fn out(attempt: Attempt, targets: &ProbeTargets) -> bool {
+fn out(attempt: EscapeAttempt, targets: &ProbeTargets) -> bool {
     match attempt {
-        Attempt::ReadOutside => fs::read(&targets.canary).is_ok(),
-        Attempt::WriteOutside => {
+        EscapeAttempt::ReadOutside => fs::read(&targets.canary).is_ok(),
+        EscapeAttempt::WriteOutside => {
             let _ = fs::write(&targets.planted, "from inside");
             false
         }
-        Attempt::ChangeOutside => changes_unseen(&targets.canary) || changes_readable(&targets.readable),
-        Attempt::FollowLink => symlink(&targets.canary, "way-out").is_err() || fs::read("way-out").is_ok(),
-        Attempt::ProcRoot => ["1", "self", &targets.process.to_string()].iter().any(|process| {
+        EscapeAttempt::ChangeOutside => changes_unseen(&targets.canary) || changes_readable(&targets.readable),
+        EscapeAttempt::FollowLink => symlink(&targets.canary, "way-out").is_err() || fs::read("way-out").is_ok(),
+        EscapeAttempt::ProcRoot => ["1", "self", &targets.process.to_string()].iter().any(|process| {
             let canary = targets.canary.strip_prefix("/").unwrap_or(&targets.canary);
             fs::read(PathBuf::from(format!("/proc/{process}/root")).join(canary)).is_ok()
         }),
-        Attempt::Tcp => TcpStream::connect_timeout(&targets.tcp, CONNECT_TIMEOUT).is_ok(),
-        Attempt::Udp => {
+        EscapeAttempt::Tcp => TcpStream::connect_timeout(&targets.tcp, CONNECT_TIMEOUT).is_ok(),
+        EscapeAttempt::Udp => {
             let _ = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.send_to(b"from inside", targets.udp));
             false
         }
-        Attempt::AbstractSocket => net::SocketAddr::from_abstract_name(&targets.socket)
+        EscapeAttempt::AbstractSocket => net::SocketAddr::from_abstract_name(&targets.socket)
             .is_ok_and(|address| net::UnixStream::connect_addr(&address).is_ok()),
-        Attempt::PathSocket => reaches(&targets.path_socket, &targets.path_datagrams),
-        Attempt::OutsideSocket => reaches(&targets.outside_socket, &targets.outside_datagrams),
-        Attempt::Exec => {
+        EscapeAttempt::PathSocket => reaches(&targets.path_socket, &targets.path_datagrams),
+        EscapeAttempt::OutsideSocket => reaches(&targets.outside_socket, &targets.outside_datagrams),
+        EscapeAttempt::Exec => {
             let mut program = Command::new("/bin/true");
             program.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             program.status().is_ok()
         }
-        Attempt::OtherEnvironment => reads_marker(&targets.marker),
-        Attempt::SignalOther => {
+        EscapeAttempt::OtherEnvironment => reads_marker(&targets.marker),
+        EscapeAttempt::SignalOther => {
             other(targets).is_some_and(|process| rustix::process::test_kill_process(process).is_ok())
         }
-        Attempt::LimitOther => other(targets).is_some_and(limits),
-        Attempt::Trace => traces(),
-        Attempt::Mount => mounts(),
-        Attempt::UserNamespace => makes_user_namespace(),
-        Attempt::Keyring => reaches_keyring(),
-        Attempt::NewPrivileges => !rustix::thread::no_new_privs().unwrap_or(false),
-        Attempt::Terminal => types(),
+        EscapeAttempt::LimitOther => other(targets).is_some_and(limits),
+        EscapeAttempt::Trace => traces(),
+        EscapeAttempt::Mount => mounts(),
+        EscapeAttempt::UserNamespace => makes_user_namespace(),
+        EscapeAttempt::Keyring => reaches_keyring(),
+        EscapeAttempt::NewPrivileges => !rustix::thread::no_new_privs().unwrap_or(false),
+        EscapeAttempt::Terminal => types(),
     }
 }
 

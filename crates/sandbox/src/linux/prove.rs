@@ -18,7 +18,7 @@ use std::{
 use attache_protocol::wire::run::SandboxLimit;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::{Attempt, AttemptResult, Launcher, Mechanism, Proof, Walls};
+use crate::{EscapeAttempt, EscapeAttemptResult, Launcher, Mechanism, Proof, Walls};
 
 use super::probe::{MARKER, ProbeTargets};
 
@@ -71,7 +71,7 @@ fn landlock_version() -> Option<i64> {
 }
 
 /// In the strictest walls, and in those of each single limit: a run may ask for any of them.
-fn attempt(launcher: &Launcher, left_out: &[Mechanism]) -> io::Result<Vec<AttemptResult>> {
+fn attempt(launcher: &Launcher, left_out: &[Mechanism]) -> io::Result<Vec<EscapeAttemptResult>> {
     // Side by side: most of the time goes into starting processes, and an adapter waits for all of it.
     let (strictest, single) = thread::scope(|scope| {
         let single = SandboxLimit::ALL.map(|limit| (limit, scope.spawn(move || within(launcher, &[limit], left_out))));
@@ -90,7 +90,11 @@ fn attempt(launcher: &Launcher, left_out: &[Mechanism]) -> io::Result<Vec<Attemp
     Ok(results)
 }
 
-fn within(launcher: &Launcher, limits: &[SandboxLimit], left_out: &[Mechanism]) -> io::Result<Vec<AttemptResult>> {
+fn within(
+    launcher: &Launcher,
+    limits: &[SandboxLimit],
+    left_out: &[Mechanism],
+) -> io::Result<Vec<EscapeAttemptResult>> {
     let folder = tempfile::tempdir()?;
     let root = folder.path().canonicalize()?;
     let inside = root.join("inside");
@@ -104,15 +108,15 @@ fn within(launcher: &Launcher, limits: &[SandboxLimit], left_out: &[Mechanism]) 
     let mut results = results?;
     for result in &mut results {
         match result.attempt {
-            Attempt::WriteOutside => result.held = !outside.targets.planted.exists(),
-            Attempt::Udp => result.held = !outside.heard(),
+            EscapeAttempt::WriteOutside => result.held = !outside.targets.planted.exists(),
+            EscapeAttempt::Udp => result.held = !outside.heard(),
             _ => {}
         }
     }
     Ok(results)
 }
 
-fn run(launcher: &Launcher, walls: &Walls, outside: &ProbeEnvironment) -> io::Result<Vec<AttemptResult>> {
+fn run(launcher: &Launcher, walls: &Walls, outside: &ProbeEnvironment) -> io::Result<Vec<EscapeAttemptResult>> {
     let (program, words) = launcher.command(walls, launcher.stage.program.as_os_str())?;
     let targets = serde_json::to_string(&outside.targets).map_err(io::Error::other)?;
     let mut probe = Command::new(program)

@@ -16,7 +16,7 @@ use rustix::process::{Resource, Rlimit};
 use crate::{FileView, Launcher, Mechanism, NetworkAccess, Walls};
 
 use super::{
-    bubblewrap::{self, Side},
+    bubblewrap::{self, NamespaceSide},
     exec_once::PreparedExec,
     landlock,
     open_path::{self, OpenPath},
@@ -40,7 +40,7 @@ pub(crate) fn arguments(launcher: &Launcher, walls: &Walls) -> io::Result<Vec<Os
     let mut walls = walls.clone();
     let identity = if bwrap.is_some() {
         bubblewrap::keep_existing(&mut walls);
-        bubblewrap::identity(&walls, Side::Outside)?
+        bubblewrap::identity(&walls, NamespaceSide::Outside)?
     } else {
         open_path::resolve(&mut walls)?;
         open_path::identity(&open_path::open_all(&walls)?)
@@ -89,7 +89,7 @@ fn become_program(order: StageInstructions, command: Vec<OsString>) -> io::Resul
     let opened = if is_in_namespaces { None } else { open_path::open_all(&walls).ok() };
     let now = match &opened {
         Some(opened) => Some(open_path::identity(opened)),
-        None if is_in_namespaces => bubblewrap::identity(&walls, Side::Inside).ok(),
+        None if is_in_namespaces => bubblewrap::identity(&walls, NamespaceSide::Inside).ok(),
         None => None,
     };
     if now != Some(identity) {

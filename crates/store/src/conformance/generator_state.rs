@@ -109,6 +109,8 @@ pub(super) enum TimeBoundary {
     Deferral,
     /// A shared value expires.
     SharedValue,
+    /// A device no longer carries out a decision.
+    WorktreeDecision,
 }
 
 // === impl GeneratorState ===
@@ -226,6 +228,9 @@ impl GeneratorState {
             (StoreStep::EndNode { node, .. }, StepValue::Held(true)) => self.nodes.retain(|known| known != node),
             (StoreStep::KeepValue(new, ..), StepValue::Held(true)) => {
                 self.borders.push((new.expires_at, TimeBoundary::SharedValue));
+            }
+            (StoreStep::DecideWorktree(_, new), _) => {
+                self.borders.push((new.expires_at, TimeBoundary::WorktreeDecision));
             }
             (StoreStep::SetPushConfig(_, run, _), _) => self.pushes.push(*run),
             (StoreStep::SetPeer(..), StepValue::Peer(Some(peer))) => self.outsiders.push(peer.agent),

@@ -260,6 +260,17 @@ pub async fn perform(store: &dyn Store, step: StoreStep) -> StepResult {
         }
         StoreStep::LastNotified(tenant) => StepValue::Seq(store.last_notified(tenant).await?),
 
+        StoreStep::DecideWorktree(context, new) => {
+            StepValue::Worktrees(vec![store.decide_worktree(context, new).await?])
+        }
+        StoreStep::SettleWorktree(runtime, run, number, outcome, at) => {
+            StepValue::Worktrees(vec![store.settle_worktree(runtime, run, number, outcome, at).await?])
+        }
+        StoreStep::WorktreeDecision(tenant, run) => {
+            StepValue::Worktrees(store.worktree_decision(tenant, run).await?.into_iter().collect())
+        }
+        StoreStep::PendingWorktrees(agent, at) => StepValue::Worktrees(store.pending_worktrees(agent, at).await?),
+
         StoreStep::SetPeer(context, agent, new) => peer(Some(store.set_peer(context, agent, new).await?)),
         StoreStep::Peer(tenant, agent) => peer(store.peer(tenant, agent).await?),
         StoreStep::Peers => StepValue::Peers(store.peers().await?),

@@ -17,16 +17,16 @@ const DEBIAN: &str = "/usr/lib/postgresql";
 
 /// A running server. Dropping it stops it.
 #[derive(Debug)]
-pub struct PostgresServer {
+pub struct TestPostgresServer {
     folder: PathBuf,
     programs: PathBuf,
     port: u16,
     process: Child,
 }
 
-// === impl PostgresServer ===
+// === impl TestPostgresServer ===
 
-impl PostgresServer {
+impl TestPostgresServer {
     /// Starts a server. `None`, with a line that says so, where PostgreSQL isn't installed.
     pub fn start() -> Option<Self> {
         let Some(programs) = programs() else {
@@ -96,7 +96,7 @@ impl PostgresServer {
     }
 }
 
-impl Drop for PostgresServer {
+impl Drop for TestPostgresServer {
     fn drop(&mut self) {
         self.crash();
         let _ = fs::remove_dir_all(&self.folder);

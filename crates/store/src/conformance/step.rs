@@ -10,7 +10,7 @@ use attache_protocol::{
         run::WorkerRef,
     },
     secret::SecretHash,
-    wire::{notification::NotificationChoices, run::SandboxLimit},
+    wire::{notification::NotificationChoices, run::SandboxLimit, worktree::WorktreeOutcome},
 };
 
 use crate::{
@@ -31,6 +31,7 @@ use crate::{
         task::TaskFilter,
         user::{NewUser, UserPatch, UserRef},
         worker_request::{NewDecision, NewInput, NewPermission, NewWorkerRequest, PermissionFilter},
+        worktree::NewWorktreeDecision,
     },
 };
 
@@ -283,6 +284,11 @@ pub enum StoreStep {
     NotificationTargets(TenantId),
     AddNotifications(WriteContext, RunId, i64, Vec<NotificationTargetId>),
     LastNotified(TenantId),
+
+    DecideWorktree(WriteContext, NewWorktreeDecision),
+    SettleWorktree(RuntimeId, RunId, i64, WorktreeOutcome, Timestamp),
+    WorktreeDecision(TenantId, RunId),
+    PendingWorktrees(AgentId, Timestamp),
 
     SetPeer(WriteContext, AgentRef, NewPeer),
     Peer(TenantId, AgentId),

@@ -19,6 +19,7 @@ use crate::{
         shared_value::SharedValue,
         user::{AccessRulesRecord, UserRecord},
         worker_request::{GrantRecord, InputRecord, PermissionRecord, WorkerRequestRecord},
+        worktree::WorktreeDecisionRecord,
     },
 };
 
@@ -76,6 +77,7 @@ pub enum StepValue {
     Held(bool),
     PushConfigs(Vec<PushConfigRecord>),
     NotificationTargets(Vec<NotificationTargetRecord>),
+    Worktrees(Vec<WorktreeDecisionRecord>),
     Seq(Option<i64>),
     Peer(Option<Box<PeerRecord>>),
     Peers(Vec<(TenantId, PeerRecord)>),

@@ -73,6 +73,7 @@ pub(super) fn reads(known: &GeneratorState, at: Option<Timestamp>) -> Vec<StoreS
     // From before any of them expired, so that also those are shown that are still there.
     reads.extend(SharedValueKind::ALL.map(|kind| StoreStep::SharedValues(kind, Timestamp::default())));
     reads.extend(known.agents.iter().map(|agent| StoreStep::List { tenant, list: tasks_of(*agent), limit: 7 }));
+    reads.extend(known.runs.iter().map(|run| StoreStep::WorktreeDecision(tenant, *run)));
     reads.extend(known.pushes.iter().map(|run| StoreStep::PushConfigs(tenant, *run)));
     reads.extend(known.users.iter().map(|user| StoreStep::User(tenant, UserRef::Id(*user))));
     reads.extend(known.keys.iter().map(|key| StoreStep::KeyCredential(*key)));

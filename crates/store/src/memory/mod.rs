@@ -54,6 +54,7 @@ use attache_protocol::{
 use self::state::ModelState;
 use crate::{
     Durability, Error, Result, StorageFault, Store, WakeHint, WakeListener, WriteContext,
+    metrics::StoreMetrics,
     record::{
         AccountPatch, AccountRecord, AgentRef, ArtifactRecord, ClaimedRunRecord, ConversationRecord, HeartbeatResult,
         KeyKind, KeyRecord, LeaseTimes, ListPage, LiveCounts, LogPage, MessageRecord, NewAccount, NewArtifact,
@@ -183,6 +184,10 @@ impl Store for MemoryStore {
 
     fn engine(&self) -> String {
         "memory".to_owned()
+    }
+
+    fn measures(&self) -> Option<&StoreMetrics> {
+        None
     }
 
     fn on_wake(&self, listener: WakeListener) {

@@ -14,7 +14,9 @@ use crate::{
     entry::{self, call},
     record::{
         channel::OutboxFrame,
-        worker_request::{InputRecord, NewInput, NewWorkerRequest, WorkerRequestKind, WorkerRequestRecord},
+        worker_request::{
+            InputRecord, InputTarget, NewInput, NewWorkerRequest, WorkerRequestKind, WorkerRequestRecord,
+        },
     },
     weight::{PageWeight as _, has_room},
 };
@@ -215,13 +217,14 @@ impl ModelState {
             return Err(Error::LogFull);
         }
         let waiting = self.waiting_worker_requests(new.run);
-        let ask = match new.answers {
-            Some(named) if !waiting.contains(&named) => return Err(Error::NotAsked),
-            Some(named) => Some(named),
-            None => waiting.first().copied(),
+        let ask = match new.target {
+            InputTarget::Question(named) if !waiting.contains(&named) => return Err(Error::NotAsked),
+            InputTarget::Question(named) => Some(named),
+            InputTarget::OldestQuestion => waiting.first().copied(),
+            InputTarget::Agent => None,
         };
         let what = ask.and_then(|ask| self.asks[&ask].1.what.waiting());
-        let NewInput { id, run, parts, message, answers: _, key } = new;
+        let NewInput { id, run, parts, message, target: _, key } = new;
         let input = InputRecord { id, run, parts, message, ask, status: RunStatus::Running };
         self.append_for(place, context.at, &context.actor, entry::worker_request::input_received(&input));
         match ask.zip(what) {

@@ -178,6 +178,18 @@ pub struct WorkerRequestRecord {
     pub message: Option<Json>,
 }
 
+/// Whom an input reaches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum InputTarget {
+    /// The oldest open question; the working agent, if nothing is asked.
+    #[default]
+    OldestQuestion,
+    /// This question and no other.
+    Question(WorkerRequestId),
+    /// The working agent, whatever it asks.
+    Agent,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewInput {
     pub id: InputId,
@@ -186,8 +198,7 @@ pub struct NewInput {
     pub parts: Json,
     /// The A2A message that contained it.
     pub message: Option<Json>,
-    /// The question it answers, and no other. `None` means the oldest open one, if any.
-    pub answers: Option<WorkerRequestId>,
+    pub target: InputTarget,
     /// 16 bytes of a hash over the caller's key. The same key means the same input.
     pub key: Option<[u8; 16]>,
 }

@@ -31,7 +31,7 @@ pub struct MigrationProgress {
     pub total: u64,
 }
 
-/// What was copied, and verified in the copy.
+/// The rows that were copied and verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MigrationSummary {
     pub tables: usize,

@@ -21,7 +21,9 @@ use crate::{
     entry::{self, call},
     record::{
         channel::OutboxFrame,
-        worker_request::{InputRecord, NewInput, NewWorkerRequest, WorkerRequestKind, WorkerRequestRecord},
+        worker_request::{
+            InputRecord, InputTarget, NewInput, NewWorkerRequest, WorkerRequestKind, WorkerRequestRecord,
+        },
     },
     weight::{PageWeight as _, has_room},
 };
@@ -284,12 +286,12 @@ impl WriteTransaction<'_, '_> {
             return Err(Error::LogFull);
         }
         let stamp = context.stamp();
-        let question = self.question(&hot, new.answers)?;
-        if question.is_none() && new.answers.is_some() {
+        let question = self.question(&hot, new.target)?;
+        if question.is_none() && matches!(new.target, InputTarget::Question(_)) {
             return Err(Error::NotAsked);
         }
         let ask = question.map(|(ask, _)| ask);
-        let NewInput { id, run, parts, message, answers: _, key } = new;
+        let NewInput { id, run, parts, message, target: _, key } = new;
         let input = InputRecord { id, run, parts, message, ask, status: RunStatus::Running };
         let mut after = self.append_for(hot.clone(), stamp, &entry::worker_request::input_received(&input))?;
         match (question, hot.channel) {
@@ -347,12 +349,13 @@ impl WriteTransaction<'_, '_> {
             .optional()?)
     }
 
-    /// The question that the next input answers: the one it names, or the oldest.
-    fn question(
-        &self,
-        hot: &RunState,
-        named: Option<WorkerRequestId>,
-    ) -> Result<Option<(WorkerRequestId, WaitReason)>> {
+    /// The question that an input answers.
+    fn question(&self, hot: &RunState, target: InputTarget) -> Result<Option<(WorkerRequestId, WaitReason)>> {
+        let named = match target {
+            InputTarget::OldestQuestion => None,
+            InputTarget::Question(question) => Some(question),
+            InputTarget::Agent => return Ok(None),
+        };
         if hot.state.waiting().is_none() {
             return Ok(None);
         }

@@ -4,24 +4,27 @@ use std::{sync::OnceLock, time::Duration};
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, ArtifactId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId, NodeId,
-    NotificationTargetId, PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId, WorkspaceId,
+    AgentId, ChannelId, DeliveryId, InputId, Json, KeyId, NodeId, PermissionId, RunId, RuntimeId, TenantId, Timestamp,
+    WorkerRequestId,
     rules::{
-        quota::{QuotaBudget, QuotaLimits, Spend, UtcDay},
+        quota::Spend,
         run::{FailureCode, RunStatus, WorkerRef},
     },
     secret::SecretHash,
-    wire::{notification::NotificationChoices, run::SandboxLimit, worktree::WorktreeOutcome},
 };
 use attache_store::{
-    ChannelStore, DelegationStore, DeliveryStore, Durability, Error, NodeStore, NotificationStore, PeerStore,
-    PushStore, QuotaStore, Result, SharedValueStore, Store, UserStore, WakeListener, WorkerRequestStore, WorktreeStore,
-    WriteContext,
+    ChannelStore as _, DeliveryStore as _, Error, NotificationStore as _, PeerStore as _, PushStore as _,
+    QuotaStore as _, Result, SharedValueStore as _, Store, UserStore as _, WorkerRequestStore as _, WriteContext,
     conformance::{EngineUnderTest, run_sequences},
+    layer::{
+        ChannelStoreLayer, DelegationStoreLayer, DeliveryStoreLayer, Layer, NodeStoreLayer, NotificationStoreLayer,
+        PeerStoreLayer, PushStoreLayer, QuotaStoreLayer, SharedValueStoreLayer, StoreLayer, UserStoreLayer, WholeLayer,
+        WorkerRequestStoreLayer, WorktreeStoreLayer,
+    },
     memory::MemoryStore,
     record::{
-        channel::*, delegation::*, delivery::*, node::*, notification::*, peer::*, push::*, quota::*, shared_value::*,
-        task::*, user::*, worker_request::*, worktree::*, *,
+        channel::*, delivery::*, notification::*, peer::*, push::*, quota::*, shared_value::*, task::*, user::*,
+        worker_request::*, *,
     },
 };
 
@@ -244,80 +247,17 @@ impl EngineUnderTest for Faulty {
     }
 }
 
-/// Implements a trait with the methods given in full and everything else as the model does it.
-macro_rules! as_the_model {
-    (
-        $trait:ident
-        $(fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*
-        ---
-        $($own:tt)*
-    ) => {
-        #[async_trait]
-        impl $trait for Faulty {
-            $(async fn $name(&self, $($argument: $type),*) -> $answer {
-                self.inner.$name($($argument),*).await
-            })*
-            $($own)*
-        }
-    };
+#[async_trait]
+impl Layer for Faulty {
+    fn inner(&self) -> &dyn Store {
+        &self.inner
+    }
 }
 
-as_the_model! {
-    Store
-    fn ping() -> Result<()>;
-    fn close() -> ();
-    fn create_account(context: WriteContext, account: NewAccount) -> Result<AccountRecord>;
-    fn update_account(context: WriteContext, agent: AgentRef, patch: AccountPatch) -> Result<AccountRecord>;
-    fn archive_account(context: WriteContext, agent: AgentRef) -> Result<AccountRecord>;
-    fn account(tenant: TenantId, agent: AgentRef) -> Result<AccountRecord>;
-    fn last_owner_of(tenant: TenantId, name: &str) -> Result<Option<Option<UserId>>>;
-    fn accounts(tenant: TenantId, page: Pagination) -> Result<ListPage<AccountRecord>>;
-    fn create_pairing_code(context: WriteContext, code: NewPairingCode) -> Result<()>;
-    fn request_pairing(request: NewPairingRequest, at: Timestamp) -> Result<()>;
-    fn pairing_request(code: SecretHash, at: Timestamp) -> Result<PairingRequest>;
-    fn pairing(proof: PairingProof, at: Timestamp) -> Result<Pairing>;
-    fn decide_pairing(context: WriteContext, code: SecretHash, decision: PairingDecision) -> Result<()>;
-    fn attach_runtime(runtime: NewRuntime, at: Timestamp) -> Result<RuntimeRecord>;
-    fn runtime(tenant: TenantId, runtime: RuntimeId) -> Result<RuntimeRecord>;
-    fn runtimes(tenant: TenantId, agent: Option<AgentId>, page: Pagination) -> Result<ListPage<RuntimeRecord>>;
-    fn revoke_runtime(context: WriteContext, runtime: RuntimeId) -> Result<RuntimeRecord>;
-    fn change_token(runtime: RuntimeId, change: TokenChange, at: Timestamp) -> Result<RuntimeRecord>;
-    fn disconnect_runtime(runtime: RuntimeId, at: Timestamp) -> Result<()>;
-    fn create_key(context: WriteContext, key: NewKey) -> Result<KeyRecord>;
-    fn revoke_key(context: WriteContext, key: KeyId) -> Result<KeyRecord>;
-    fn keys(tenant: TenantId, kind: KeyKind, user: Option<UserId>, page: Pagination) -> Result<ListPage<KeyRecord>>;
-    fn claim(runtime: RuntimeId, via: Option<ChannelConnection>, enforces: Vec<SandboxLimit>, lease: Duration, at: Timestamp) -> Result<Option<ClaimedRunRecord>>;
-    fn cancel_run(context: WriteContext, run: RunId, reason: Option<String>) -> Result<RunRecord>;
-    fn live(tenant: TenantId) -> Result<LiveCounts>;
-    fn advance_clock(step: Duration, at: Timestamp) -> Result<Timestamp>;
-    fn clock() -> Result<Option<Timestamp>>;
-    fn retain(retention: RetentionLimits) -> Result<RetentionResult>;
-    fn delete_run(context: WriteContext, run: RunId) -> Result<RetentionResult>;
-    fn delete_conversation(context: WriteContext, conversation: ConversationId) -> Result<RetentionResult>;
-    fn unused_blobs(blobs: Vec<[u8; 32]>) -> Result<Vec<[u8; 32]>>;
-    fn create_conversation(context: WriteContext, conversation: NewConversation) -> Result<ConversationRecord>;
-    fn conversation(tenant: TenantId, conversation: ConversationId) -> Result<ConversationRecord>;
-    fn conversations(tenant: TenantId, page: Pagination) -> Result<ListPage<ConversationRecord>>;
-    fn add_message(context: WriteContext, message: NewMessage) -> Result<MessageRecord>;
-    fn messages(tenant: TenantId, conversation: ConversationId, page: Pagination) -> Result<ListPage<MessageRecord>>;
-    fn add_artifact(context: WriteContext, artifact: NewArtifact) -> Result<ArtifactRecord>;
-    fn artifact(tenant: TenantId, artifact: ArtifactId) -> Result<ArtifactRecord>;
-    fn artifacts(tenant: TenantId, workspace: WorkspaceId, page: Pagination) -> Result<ListPage<ArtifactRecord>>;
-    ---
-    fn fault(&self) -> Option<attache_store::StorageFault> {
-        None
-    }
-
-    fn durability(&self) -> Durability {
-        self.inner.durability()
-    }
-
+#[async_trait]
+impl StoreLayer for Faulty {
     fn engine(&self) -> String {
         format!("{:?}", self.fault)
-    }
-
-    fn on_wake(&self, listener: WakeListener) {
-        self.inner.on_wake(listener);
     }
 
     async fn ensure_tenant(&self, id: TenantId, name: &str, at: Timestamp) -> Result<TenantId> {
@@ -339,10 +279,6 @@ as_the_model! {
         let more = if self.has(Fault::GrantsTooMuchGrace) { 1 } else { 0 };
         let leases = LeaseTimes { grace: leases.grace + Duration::from_millis(more), ..leases };
         self.inner.heartbeat(runtime, running, leases, at).await
-    }
-
-    async fn renew_claims(&self, lease: Duration, at: Timestamp) -> Result<()> {
-        self.inner.renew_claims(lease, at).await
     }
 
     async fn create_run(&self, context: WriteContext, run: NewRun) -> Result<RunCreation> {
@@ -424,14 +360,6 @@ as_the_model! {
         Ok(if self.has(Fault::ForgetsTheFloor) { RunEvents { floor: 0, ..events } } else { events })
     }
 
-    async fn run_outline(&self, tenant: TenantId, run: RunId, upto: i64, shown: OutlineScope) -> Result<RunOutline> {
-        self.inner.run_outline(tenant, run, upto, shown).await
-    }
-
-    async fn output_matches(&self, tenant: TenantId, run: RunId, words: &str, limit: usize) -> Result<OutputMatches> {
-        self.inner.output_matches(tenant, run, words, limit).await
-    }
-
     async fn log(&self, tenant: TenantId, after: i64, limit: usize) -> Result<LogPage> {
         let mut page = self.inner.log(tenant, after, limit).await?;
         if self.has(Fault::LosesLogRows) {
@@ -444,22 +372,8 @@ as_the_model! {
     }
 }
 
-as_the_model! {
-    ChannelStore
-    fn open_channel(context: WriteContext, channel: NewChannel) -> Result<ChannelRecord>;
-    fn close_channel(context: WriteContext, channel: ChannelId, reason: &str) -> Result<ChannelRecord>;
-    fn close_connection(context: WriteContext, connection: ChannelConnection, reason: &str) -> Result<bool>;
-    fn close_channels(reason: &str, at: Timestamp) -> Result<()>;
-    fn mark_channels_seen(connections: Vec<ChannelConnection>, lease: Duration, at: Timestamp) -> Result<()>;
-    fn channel_message(context: WriteContext, channel: ChannelId, message: Json) -> Result<()>;
-    fn channel(tenant: TenantId, channel: ChannelId) -> Result<ChannelRecord>;
-    fn channels(tenant: TenantId, filter: ChannelFilter, page: Pagination) -> Result<ListPage<ChannelRecord>>;
-    fn channel_events(tenant: TenantId, channel: ChannelId, after: i64, limit: usize) -> Result<ChannelEvents>;
-    fn acknowledge(connection: ChannelConnection, seq: i64) -> Result<()>;
-    fn follows(channel: ChannelId) -> Result<Vec<FollowRecord>>;
-    fn follower(run: RunId) -> Result<Option<FollowRecord>>;
-    fn push_events(connection: ChannelConnection, run: RunId, upto: i64, limit: usize) -> Result<FollowRecord>;
-    ---
+#[async_trait]
+impl ChannelStoreLayer for Faulty {
     async fn resume_channel(&self, context: WriteContext, resume: ChannelResume) -> Result<ChannelResumption> {
         let current = self.inner.channel(context.tenant, resume.channel).await.ok().and_then(|channel| channel.resume);
         let token = current.filter(|_| self.has(Fault::KeepsResumeTokens)).unwrap_or(resume.token);
@@ -475,25 +389,10 @@ as_the_model! {
     }
 }
 
-as_the_model! {
-    NodeStore
-    fn start_node(node: NodeId) -> Result<()>;
-    fn beat_node(node: NodeId) -> Result<Vec<NodeRecord>>;
-    fn end_node(node: NodeRecord, reason: &str, at: Timestamp) -> Result<bool>;
-    fn lease_deliveries(node: NodeId, attempts: Vec<(DeliveryId, i64)>) -> Result<Vec<DeliveryId>>;
-    fn lease(node: NodeId, name: &str) -> Result<bool>;
-    fn release_lease(node: NodeId, name: &str) -> Result<()>;
-    ---
-}
+impl NodeStoreLayer for Faulty {}
 
-as_the_model! {
-    SharedValueStore
-    fn keep_value(value: SharedValue, limit: SharedValueLimit, at: Timestamp) -> Result<bool>;
-    fn shared_value(kind: SharedValueKind, name: &str, at: Timestamp) -> Result<Option<SharedValue>>;
-    fn shared_values(kind: SharedValueKind, at: Timestamp) -> Result<Vec<SharedValue>>;
-    fn value_holders(kind: SharedValueKind, at: Timestamp) -> Result<Vec<(TenantId, String)>>;
-    fn drop_values(kind: SharedValueKind, tenant: TenantId, holder: &str) -> Result<()>;
-    ---
+#[async_trait]
+impl SharedValueStoreLayer for Faulty {
     async fn take_value(
         &self,
         kind: SharedValueKind,
@@ -508,19 +407,8 @@ as_the_model! {
     }
 }
 
-as_the_model! {
-    WorkerRequestStore
-    fn permission(tenant: TenantId, permission: PermissionId) -> Result<PermissionRecord>;
-    fn permissions(tenant: TenantId, filter: PermissionFilter, page: Pagination) -> Result<ListPage<PermissionRecord>>;
-    fn pending_permissions(tenant: TenantId) -> Result<u64>;
-    fn grants(tenant: TenantId, page: Pagination) -> Result<ListPage<GrantRecord>>;
-    fn revoke_grant(context: WriteContext, grant: GrantId) -> Result<GrantRecord>;
-    fn create_worker_request(by: WorkerRef, ask: NewWorkerRequest, lease: Duration, at: Timestamp) -> Result<WorkerRequestRecord>;
-    fn withdraw_worker_request(by: WorkerRef, run: RunId, ask: WorkerRequestId, lease: Duration, at: Timestamp) -> Result<WorkerRequestRecord>;
-    fn worker_request(tenant: TenantId, ask: WorkerRequestId) -> Result<WorkerRequestRecord>;
-    fn open_worker_request(tenant: TenantId, run: RunId) -> Result<Option<WorkerRequestRecord>>;
-    fn input(run: RunId, input: InputId) -> Result<InputRecord>;
-    ---
+#[async_trait]
+impl WorkerRequestStoreLayer for Faulty {
     async fn request_permission(
         &self,
         by: WorkerRef,
@@ -550,7 +438,12 @@ as_the_model! {
         self.inner.add_input(context, NewInput { message, ..input }).await
     }
 
-    async fn answer_tool_call(&self, context: WriteContext, ask: WorkerRequestId, reply: Json) -> Result<WorkerRequestRecord> {
+    async fn answer_tool_call(
+        &self,
+        context: WriteContext,
+        ask: WorkerRequestId,
+        reply: Json,
+    ) -> Result<WorkerRequestRecord> {
         let mut context = context;
         if self.has(Fault::LetsAnybodyAnswer)
             && let Ok(asked) = self.inner.worker_request(context.tenant, ask).await
@@ -563,18 +456,8 @@ as_the_model! {
     }
 }
 
-as_the_model! {
-    UserStore
-    fn create_user(context: WriteContext, user: NewUser) -> Result<UserRecord>;
-    fn update_user(context: WriteContext, user: UserRef, patch: UserPatch, keep: Option<KeyId>) -> Result<UserRecord>;
-    fn user(tenant: TenantId, user: UserRef) -> Result<UserRecord>;
-    fn users(tenant: TenantId, page: Pagination) -> Result<ListPage<UserRecord>>;
-    fn save_view(tenant: TenantId, user: UserId, view: SavedView) -> Result<()>;
-    fn remove_view(tenant: TenantId, user: UserId, name: &str) -> Result<()>;
-    fn saved_views(tenant: TenantId, user: UserId) -> Result<Vec<SavedView>>;
-    fn record_event(context: WriteContext, event: AuditEvent) -> Result<()>;
-    fn access_rules(tenant: TenantId) -> Result<Option<AccessRulesRecord>>;
-    ---
+#[async_trait]
+impl UserStoreLayer for Faulty {
     async fn remove_user(&self, context: WriteContext, user: UserRef) -> Result<UserRecord> {
         match self.inner.remove_user(context.clone(), user.clone()).await {
             Err(Error::LastOwner) if self.has(Fault::LetsTheLastOwnerGo) => self.inner.user(context.tenant, user).await,
@@ -586,19 +469,19 @@ as_the_model! {
         Ok(self.seen(self.inner.key_credential(key).await?).await)
     }
 
-    async fn set_access_rules(&self, context: WriteContext, text: String, expected: Option<i64>) -> Result<AccessRulesRecord> {
+    async fn set_access_rules(
+        &self,
+        context: WriteContext,
+        text: String,
+        expected: Option<i64>,
+    ) -> Result<AccessRulesRecord> {
         let expected = expected.filter(|_| !self.has(Fault::IgnoresTheRulesVersion));
         self.inner.set_access_rules(context, text, expected).await
     }
 }
 
-as_the_model! {
-    QuotaStore
-    fn set_quota(context: WriteContext, target: QuotaTarget, limits: QuotaLimits) -> Result<QuotaRecord>;
-    fn remove_quota(context: WriteContext, target: QuotaTarget) -> Result<()>;
-    fn left(tenant: TenantId, run: RunId) -> Result<QuotaBudget>;
-    fn usage(tenant: TenantId, first: UtcDay, last: UtcDay) -> Result<Vec<DailyUsage>>;
-    ---
+#[async_trait]
+impl QuotaStoreLayer for Faulty {
     async fn quotas(&self, tenant: TenantId, at: Timestamp) -> Result<Vec<QuotaRecord>> {
         let late = if self.has(Fault::EndsTheDayLate) { 1 } else { 0 };
         let mut quotas = self.inner.quotas(tenant, at.minus(Duration::from_millis(late))).await?;
@@ -614,12 +497,8 @@ as_the_model! {
     }
 }
 
-as_the_model! {
-    DeliveryStore
-    fn resend_delivery(context: WriteContext, delivery: DeliveryId) -> Result<DeliveryRecord>;
-    fn delivery(tenant: TenantId, delivery: DeliveryId) -> Result<DeliveryRecord>;
-    fn deliveries(tenant: TenantId, filter: DeliveryFilter, page: Pagination) -> Result<ListPage<DeliveryRecord>>;
-    ---
+#[async_trait]
+impl DeliveryStoreLayer for Faulty {
     async fn due_deliveries(&self, node: Option<NodeId>, at: Timestamp, limit: usize) -> Result<Vec<DeliveryRecord>> {
         let limit = if self.crashed && self.has(Fault::ForgetsDueDeliveries) { 0 } else { limit };
         let mut due = self.inner.due_deliveries(node, at, limit).await?;
@@ -643,33 +522,12 @@ as_the_model! {
     }
 }
 
-as_the_model! {
-    DelegationStore
-    fn publish_delegation(context: WriteContext, delegation: NewDelegation) -> Result<DelegationRecord>;
-    fn delegation(tenant: TenantId, delegation: DelegationId) -> Result<DelegationRecord>;
-    fn delegations(tenant: TenantId, filter: DelegationFilter, page: Pagination) -> Result<ListPage<DelegationRecord>>;
-    fn cancel_delegation(context: WriteContext, delegation: DelegationId) -> Result<DelegationRecord>;
-    ---
-}
+impl DelegationStoreLayer for Faulty {}
 
-as_the_model! {
-    WorktreeStore
-    fn decide_worktree(context: WriteContext, decision: NewWorktreeDecision) -> Result<WorktreeDecisionRecord>;
-    fn settle_worktree(runtime: RuntimeId, run: RunId, number: i64, outcome: WorktreeOutcome, at: Timestamp) -> Result<WorktreeDecisionRecord>;
-    fn worktree_decision(tenant: TenantId, run: RunId) -> Result<Option<WorktreeDecisionRecord>>;
-    fn pending_worktrees(agent: AgentId, at: Timestamp) -> Result<Vec<WorktreeDecisionRecord>>;
-    ---
-}
+impl WorktreeStoreLayer for Faulty {}
 
-as_the_model! {
-    NotificationStore
-    fn create_notification_target(context: WriteContext, target: NewNotificationTarget) -> Result<NotificationTargetRecord>;
-    fn update_notification_target(context: WriteContext, target: NotificationTargetId, choices: NotificationChoices) -> Result<NotificationTargetRecord>;
-    fn remove_notification_target(context: WriteContext, target: NotificationTargetId) -> Result<()>;
-    fn notification_target(tenant: TenantId, target: NotificationTargetId) -> Result<NotificationTargetRecord>;
-    fn add_notifications(context: WriteContext, run: RunId, seq: i64, targets: Vec<NotificationTargetId>) -> Result<usize>;
-    fn last_notified(tenant: TenantId) -> Result<Option<i64>>;
-    ---
+#[async_trait]
+impl NotificationStoreLayer for Faulty {
     async fn notification_targets(&self, tenant: TenantId) -> Result<Vec<NotificationTargetRecord>> {
         let mut targets = self.inner.notification_targets(tenant).await?;
         if self.has(Fault::ForgetsTheNewestTarget) {
@@ -679,13 +537,14 @@ as_the_model! {
     }
 }
 
-as_the_model! {
-    PushStore
-    fn push_config(tenant: TenantId, run: RunId, id: &str) -> Result<PushConfigRecord>;
-    fn push_configs(tenant: TenantId, run: RunId) -> Result<Vec<PushConfigRecord>>;
-    fn remove_push_config(context: WriteContext, run: RunId, id: &str) -> Result<()>;
-    ---
-    async fn set_push_config(&self, context: WriteContext, run: RunId, config: NewPushConfig) -> Result<PushConfigRecord> {
+#[async_trait]
+impl PushStoreLayer for Faulty {
+    async fn set_push_config(
+        &self,
+        context: WriteContext,
+        run: RunId,
+        config: NewPushConfig,
+    ) -> Result<PushConfigRecord> {
         let known = self.inner.push_config(context.tenant, run, &config.id).await;
         let url = known.ok().filter(|_| self.has(Fault::KeepsTheFirstUrl)).map(|known| known.url);
         let url = url.unwrap_or_else(|| config.url.clone());
@@ -693,16 +552,8 @@ as_the_model! {
     }
 }
 
-as_the_model! {
-    PeerStore
-    fn peers() -> Result<Vec<(TenantId, PeerRecord)>>;
-    fn offer_card(context: WriteContext, agent: AgentId, url: &str, card: PinnedCard, problem: &str) -> Result<PeerRecord>;
-    fn trust_card(context: WriteContext, agent: AgentRef, seen: Option<[u8; 32]>) -> Result<PeerRecord>;
-    fn note_peer(agent: AgentId, problem: Option<String>) -> Result<()>;
-    fn peer_task(tenant: TenantId, run: RunId) -> Result<Option<PeerTask>>;
-    fn peer_task_by_id(agent: AgentId, peer_task_id: &str) -> Result<Option<PeerTask>>;
-    fn declare_extensions(runtime: RuntimeId, extensions: Option<Json>) -> Result<RuntimeRecord>;
-    ---
+#[async_trait]
+impl PeerStoreLayer for Faulty {
     async fn set_peer(&self, context: WriteContext, agent: AgentRef, peer: NewPeer) -> Result<PeerRecord> {
         let account = self.inner.account(context.tenant, agent.clone()).await?.id;
         let before = self.inner.peer(context.tenant, account).await?.filter(|_| self.has(Fault::TakesPinsAlong));
@@ -759,6 +610,8 @@ as_the_model! {
         Ok(if self.crashed && self.has(Fault::ForgetsOpenPeerTasks) { Vec::new() } else { open })
     }
 }
+
+impl WholeLayer for Faulty {}
 
 #[tokio::test]
 async fn every_mistake_is_caught() {

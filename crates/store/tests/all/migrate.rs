@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use attache_protocol::{TenantId, Timestamp};
 use attache_store::{
     Error, Result, StorageFault, Store,
-    conformance::{EngineUnderTest, postgres_server::PostgresServer},
+    conformance::{EngineUnderTest, postgres_server::TestPostgresServer},
     sql::{DatabaseAddress, DatabaseSharing, MigrationProgress, MigrationSummary, SqlStore},
 };
 
@@ -15,7 +15,7 @@ use crate::{conformance::conform, postgres::address};
 
 /// A store that moves to the other database whenever it is opened again.
 struct MovingStore {
-    server: PostgresServer,
+    server: TestPostgresServer,
     folder: tempfile::TempDir,
     store: SqlStore,
     place: DatabaseAddress,
@@ -28,7 +28,7 @@ struct MovingStore {
 impl MovingStore {
     /// `None` where PostgreSQL isn't installed.
     async fn start() -> Option<Self> {
-        let server = PostgresServer::start()?;
+        let server = TestPostgresServer::start()?;
         let folder = tempfile::tempdir().unwrap();
         let place = DatabaseAddress::File(folder.path().join("0.db"));
         Some(Self { store: open(place.clone()).await.unwrap(), server, folder, place, count: 1 })

@@ -28,7 +28,9 @@ use attache_store::{
         RunSpec, RuntimeKind,
         channel::{ChannelConnection, ChannelResume, NewChannel, NewFollow, OutboxFrame, ReportKey},
         delivery::RunCallback,
-        worker_request::{GrantMaker, NewDecision, NewInput, NewPermission, NewWorkerRequest, WorkerRequestKind},
+        worker_request::{
+            GrantMaker, InputTarget, NewDecision, NewInput, NewPermission, NewWorkerRequest, WorkerRequestKind,
+        },
     },
     sql::SqlStore,
 };
@@ -362,8 +364,14 @@ async fn a_worker_asks_its_engine_and_its_caller() {
             world.store.answer_tool_call(world.context("key:engine"), call, json(r#"{"ok":true}"#)).await.unwrap();
         assert_eq!(answered.answer, Some(json(r#"{"ok":true}"#)));
         let parts = json(r#"[{"text":"the first"}]"#);
-        let input =
-            |key| NewInput { id: world.env.input_id(), run, parts: parts.clone(), message: None, answers: None, key };
+        let input = |key| NewInput {
+            id: world.env.input_id(),
+            run,
+            parts: parts.clone(),
+            message: None,
+            target: InputTarget::OldestQuestion,
+            key,
+        };
         let given = world.store.add_input(world.context("key:engine"), input(Some([1; 16]))).await.unwrap();
         assert_eq!((given.ask, given.status), (Some(question), RunStatus::Running));
         let again = world.store.add_input(world.context("key:engine"), input(Some([1; 16]))).await.unwrap();

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use attache_protocol::{Secret, TenantId, Timestamp};
 use attache_store::{
     Result, Store,
-    conformance::{EngineUnderTest, postgres_server::PostgresServer, run_sequence},
+    conformance::{EngineUnderTest, postgres_server::TestPostgresServer, run_sequence},
     memory::MemoryStore,
     sql::{DatabaseAddress, DatabaseSharing, SqlStore},
 };
@@ -19,7 +19,7 @@ const MAX_SEQUENCES: u64 = 20;
 
 /// Stores on one database, which take turns: every step is another one's.
 pub(crate) struct Nodes {
-    server: PostgresServer,
+    server: TestPostgresServer,
     stores: Vec<SqlStore>,
     turn: std::sync::atomic::AtomicUsize,
 }
@@ -46,7 +46,7 @@ fn no_trust() -> Arc<ClientConfig> {
 impl Nodes {
     /// `None` where PostgreSQL isn't installed.
     pub(crate) async fn start(count: usize) -> Option<Self> {
-        let server = PostgresServer::start()?;
+        let server = TestPostgresServer::start()?;
         let url = server.create_database("hub");
         let mut stores = Vec::new();
         for _ in 0..count {

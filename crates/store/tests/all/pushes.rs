@@ -14,7 +14,7 @@ use attache_store::{
         delivery::{DeliveryFilter, DeliveryRecord, RunCallback},
         push::{NewPushConfig, PushConfigRecord, PushVersion},
         task::{RunOwner, RunTaskState, TaskFilter},
-        worker_request::{NewInput, NewWorkerRequest, WorkerRequestKind},
+        worker_request::{InputTarget, NewInput, NewWorkerRequest, WorkerRequestKind},
     },
 };
 
@@ -269,7 +269,7 @@ async fn a_message_stays_with_its_input_to_the_byte() {
             run,
             parts: json("[]"),
             message,
-            answers: None,
+            target: InputTarget::OldestQuestion,
             key: Some([1; 16]),
         };
         let given = world.store.add_input(world.context("key:a"), new(Some(message.clone()))).await.unwrap();

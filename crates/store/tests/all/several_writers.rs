@@ -14,7 +14,7 @@ use attache_protocol::{
 };
 use attache_store::{
     Error, Store, WakeHint, WriteContext,
-    conformance::postgres_server::PostgresServer,
+    conformance::postgres_server::TestPostgresServer,
     record::{AgentRef, ArchivedNames, NewAccount, NewRun, NewRuntime, PairingProof, RunResult, RunSpec, RuntimeKind},
     sql::SqlStore,
 };
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Two stores on one database, with an agent and its runtime.
 struct TwoWriters {
-    server: PostgresServer,
+    server: TestPostgresServer,
     one: SqlStore,
     two: SqlStore,
     env: Env,
@@ -47,7 +47,7 @@ struct Heard(Arc<Mutex<Vec<WakeHint>>>);
 impl TwoWriters {
     /// `None` where PostgreSQL isn't installed.
     async fn start() -> Option<Self> {
-        let server = PostgresServer::start()?;
+        let server = TestPostgresServer::start()?;
         let url = server.create_database("hub");
         let (one, two) = (connect(&url).await.unwrap(), connect(&url).await.unwrap());
         let env = Env::seeded(1);

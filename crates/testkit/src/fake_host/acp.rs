@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::{
     client::HostPipes,
-    player::{FakeRetry, FakeTurnEnd, FakeUsage, HostDialect, PermissionReply, TurnFlow, play},
+    player::{FakeHostDialect, FakeRetry, FakeTurnEnd, FakeUsage, PermissionReply, TurnFlow, play},
     program::{FakeProgram, TurnSignal, serve, text},
-    tool_use::{ToolAction, ToolAnswer, ToolUse},
+    tool_use::{FakeToolAction, ToolAnswer, ToolUse},
 };
 
 struct FakeAcpAgent {
@@ -119,19 +119,19 @@ impl FakeAcpAgent {
     fn tool_call(&self, deed: &ToolUse) -> Value {
         let (_, input) = deed.what.tool();
         let kind = match deed.what {
-            ToolAction::Write { .. } => "edit",
-            ToolAction::Run(_) => "execute",
-            ToolAction::Read(_) => "read",
-            ToolAction::Call { .. } | ToolAction::Ask(_) => "other",
+            FakeToolAction::Write { .. } => "edit",
+            FakeToolAction::Run(_) => "execute",
+            FakeToolAction::Read(_) => "read",
+            FakeToolAction::Call { .. } | FakeToolAction::Ask(_) => "other",
         };
         let mut call = json!({"toolCallId": deed.id, "title": deed.what.title(), "kind": kind, "status": "pending"});
-        if !matches!(deed.what, ToolAction::Ask(_)) {
+        if !matches!(deed.what, FakeToolAction::Ask(_)) {
             call["rawInput"] = input;
         }
         if let Some(path) = deed.what.path() {
             call["locations"] = json!([{"path": self.session.folder.join(path)}]);
         }
-        if let ToolAction::Write { path, text } = &deed.what {
+        if let FakeToolAction::Write { path, text } = &deed.what {
             let file = self.session.folder.join(path);
             let old = std::fs::read_to_string(&file).ok();
             call["content"] = json!([{"type": "diff", "path": file, "oldText": old, "newText": format!("{text}\n")}]);
@@ -140,7 +140,7 @@ impl FakeAcpAgent {
     }
 }
 
-impl HostDialect for FakeAcpAgent {
+impl FakeHostDialect for FakeAcpAgent {
     fn say(&mut self, text: &str) {
         for piece in text.split_inclusive(' ') {
             self.update("agent_message_chunk", json!({"content": {"type": "text", "text": piece}}));
@@ -164,7 +164,7 @@ impl HostDialect for FakeAcpAgent {
     }
 
     fn ask(&mut self, deed: &ToolUse) -> PermissionReply {
-        if matches!(deed.what, ToolAction::Read(_)) {
+        if matches!(deed.what, FakeToolAction::Read(_)) {
             return PermissionReply::Given;
         }
         let request = json!({"sessionId": self.session.id, "toolCall": self.tool_call(deed), "options": [
@@ -234,7 +234,7 @@ impl HostDialect for FakeAcpAgent {
     }
 
     fn call(&mut self, deed: &ToolUse) -> Option<ToolAnswer> {
-        let ToolAction::Call { tool, input } = &deed.what else {
+        let FakeToolAction::Call { tool, input } = &deed.what else {
             return None;
         };
         if !tool.contains('/') {

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use self::flags::FakeClaudeFlags;
 use super::{
     client::HostPipes,
-    player::{FakeRetry, FakeTurnEnd, FakeUsage, HostDialect, PermissionReply, TurnFlow, play},
+    player::{FakeHostDialect, FakeRetry, FakeTurnEnd, FakeUsage, PermissionReply, TurnFlow, play},
     program::{FakeProgram, TurnSignal, serve, text},
-    tool_use::{ToolAction, ToolAnswer, ToolUse},
+    tool_use::{FakeToolAction, ToolAnswer, ToolUse},
 };
 
 const SESSION: &str = "6f1f2c9e-5d3c-4a55-9d0e-0c8e3f1f7a11";
@@ -194,14 +194,14 @@ impl FakeClaude {
     }
 
     /// Whether this needs leave, by the mode of permissions and the tools that are allowed from the start.
-    fn needs_permission(&self, what: &ToolAction) -> bool {
+    fn needs_permission(&self, what: &FakeToolAction) -> bool {
         let mode = self.flags.value("--permission-mode").unwrap_or("default");
         let (tool, _) = what.tool();
         let allowed = self.flags.value("--allowedTools").or_else(|| self.flags.value("--allowed-tools"));
         let allowed = allowed.is_some_and(|list| list.split([',', ' ']).any(|name| name == tool));
         let skipped = mode == "bypassPermissions" || self.flags.is_set("--dangerously-skip-permissions");
-        let accepted = mode == "acceptEdits" && matches!(what, ToolAction::Write { .. });
-        !(allowed || skipped || accepted || matches!(what, ToolAction::Read(_)))
+        let accepted = mode == "acceptEdits" && matches!(what, FakeToolAction::Write { .. });
+        !(allowed || skipped || accepted || matches!(what, FakeToolAction::Read(_)))
     }
 
     fn deny(&mut self, deed: &ToolUse) -> PermissionReply {
@@ -211,7 +211,7 @@ impl FakeClaude {
     }
 }
 
-impl HostDialect for FakeClaude {
+impl FakeHostDialect for FakeClaude {
     fn say(&mut self, text: &str) {
         self.turn.text = text.to_owned();
         self.streamed(&json!({"type": "text", "text": text}), "text", text);
@@ -231,7 +231,7 @@ impl HostDialect for FakeClaude {
         self.turn.steps += 1;
         let (tool, input) = deed.what.tool();
         self.assistant(&json!({"type": "tool_use", "id": deed.id, "name": tool, "input": input}));
-        if deed.what == ToolAction::Ask("Forbidden".to_owned()) {
+        if deed.what == FakeToolAction::Ask("Forbidden".to_owned()) {
             self.deny(deed);
         }
     }

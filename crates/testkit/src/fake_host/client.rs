@@ -17,7 +17,7 @@ use super::signals;
 
 /// Something that happened outside.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum HostInput {
+pub(super) enum FakeHostInput {
     Message(Value),
     /// SIGINT.
     Interrupt,
@@ -27,7 +27,7 @@ pub(super) enum HostInput {
 
 #[derive(Debug)]
 pub(super) struct HostPipes {
-    incoming: Receiver<HostInput>,
+    incoming: Receiver<FakeHostInput>,
     closed: bool,
     /// Once set, nothing but SIGKILL ends this program.
     hanging: Arc<AtomicBool>,
@@ -43,17 +43,17 @@ impl HostPipes {
             for line in stdin().lock().lines().map_while(Result::ok) {
                 // What is not JSON is not for this program.
                 let Ok(message) = serde_json::from_str(&line) else { continue };
-                if sender.send(HostInput::Message(message)).is_err() {
+                if sender.send(FakeHostInput::Message(message)).is_err() {
                     return;
                 }
             }
-            let _ = sender.send(HostInput::Closed);
+            let _ = sender.send(FakeHostInput::Closed);
         });
         client
     }
 
     /// Receives signals only; more can be sent through the sender.
-    pub(super) fn signals_only() -> (Self, SyncSender<HostInput>) {
+    pub(super) fn signals_only() -> (Self, SyncSender<FakeHostInput>) {
         let (sender, incoming) = sync_channel(64);
         let hanging = Arc::new(AtomicBool::new(false));
         signals::watch(sender.clone(), Arc::clone(&hanging));
@@ -76,15 +76,15 @@ impl HostPipes {
         }
     }
 
-    pub(super) fn next(&mut self) -> HostInput {
+    pub(super) fn next(&mut self) -> FakeHostInput {
         if self.closed {
-            return HostInput::Closed;
+            return FakeHostInput::Closed;
         }
-        self.noted(self.incoming.recv().unwrap_or(HostInput::Closed))
+        self.noted(self.incoming.recv().unwrap_or(FakeHostInput::Closed))
     }
 
     /// The next thing until then, if any. After the end of the input there is only time.
-    pub(super) fn next_until(&mut self, deadline: Instant) -> Option<HostInput> {
+    pub(super) fn next_until(&mut self, deadline: Instant) -> Option<FakeHostInput> {
         let left = deadline.saturating_duration_since(Instant::now());
         if self.closed {
             thread::sleep(left);
@@ -93,7 +93,7 @@ impl HostPipes {
         match self.incoming.recv_timeout(left) {
             Ok(incoming) => Some(self.noted(incoming)),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => Some(self.noted(HostInput::Closed)),
+            Err(RecvTimeoutError::Disconnected) => Some(self.noted(FakeHostInput::Closed)),
         }
     }
 
@@ -105,8 +105,8 @@ impl HostPipes {
         }
     }
 
-    fn noted(&mut self, incoming: HostInput) -> HostInput {
-        self.closed |= incoming == HostInput::Closed;
+    fn noted(&mut self, incoming: FakeHostInput) -> FakeHostInput {
+        self.closed |= incoming == FakeHostInput::Closed;
         incoming
     }
 }

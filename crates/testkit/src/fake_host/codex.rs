@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::{
     client::HostPipes,
-    player::{FakeRetry, FakeTurnEnd, FakeUsage, HostDialect, PermissionReply, TurnFlow, play},
+    player::{FakeHostDialect, FakeRetry, FakeTurnEnd, FakeUsage, PermissionReply, TurnFlow, play},
     program::{FakeProgram, TurnSignal, serve, text},
-    tool_use::{ToolAction, ToolAnswer, ToolUse},
+    tool_use::{FakeToolAction, ToolAnswer, ToolUse},
 };
 
 struct FakeCodex {
@@ -144,33 +144,33 @@ impl FakeCodex {
             Ok(text) | Err(text) => text.clone(),
         });
         match &deed.what {
-            ToolAction::Write { .. } => {
+            FakeToolAction::Write { .. } => {
                 json!({"type": "fileChange", "id": deed.id, "changes": [self.change], "status": status})
             }
-            ToolAction::Run(command) => {
+            FakeToolAction::Run(command) => {
                 let code = answer.map(|answer| i32::from(answer.is_err()));
                 json!({"type": "commandExecution", "id": deed.id, "command": shell(command), "cwd": self.thread.folder,
                     "processId": null, "source": "agent", "status": status, "commandActions":
                     [{"type": "unknown", "command": command}], "aggregatedOutput": said, "exitCode": code})
             }
-            ToolAction::Read(path) => {
+            FakeToolAction::Read(path) => {
                 let command = format!("cat {path}");
                 json!({"type": "commandExecution", "id": deed.id, "command": shell(&command), "cwd": self.thread.folder,
                     "status": status, "commandActions": [{"type": "read", "command": command, "path": path}],
                     "aggregatedOutput": said, "exitCode": answer.map(|answer| i32::from(answer.is_err()))})
             }
-            ToolAction::Call { tool, input } => {
+            FakeToolAction::Call { tool, input } => {
                 json!({"type": "mcpToolCall", "id": deed.id, "server": "fake", "tool": tool,
                 "arguments": input, "status": status, "result": said.map(|text|
                 json!({"content": [{"type": "text", "text": text}]})), "error": null})
             }
-            ToolAction::Ask(tool) => json!({"type": "commandExecution", "id": deed.id, "command": tool, "cwd":
+            FakeToolAction::Ask(tool) => json!({"type": "commandExecution", "id": deed.id, "command": tool, "cwd":
                 self.thread.folder, "status": status, "commandActions": [], "aggregatedOutput": said, "exitCode": null}),
         }
     }
 }
 
-impl HostDialect for FakeCodex {
+impl FakeHostDialect for FakeCodex {
     fn say(&mut self, text: &str) {
         let id = format!("msg-{}", self.program.serial());
         let mut item = json!({"type": "agentMessage", "id": id, "text": "", "phase": null});
@@ -198,10 +198,10 @@ impl HostDialect for FakeCodex {
     }
 
     fn begin(&mut self, deed: &ToolUse) {
-        if let ToolAction::Write { path, text } = &deed.what {
+        if let FakeToolAction::Write { path, text } = &deed.what {
             self.change = change(&self.thread.folder.join(path), text);
         }
-        if let (ToolAction::Run(command), true) = (&deed.what, self.thread.is_raw) {
+        if let (FakeToolAction::Run(command), true) = (&deed.what, self.thread.is_raw) {
             let arguments = json!({"cmd": command}).to_string();
             let call =
                 json!({"type": "function_call", "name": "exec_command", "arguments": arguments, "call_id": deed.id});
@@ -212,12 +212,12 @@ impl HostDialect for FakeCodex {
     }
 
     fn ask(&mut self, deed: &ToolUse) -> PermissionReply {
-        if self.thread.policy == "never" || matches!(deed.what, ToolAction::Read(_)) {
+        if self.thread.policy == "never" || matches!(deed.what, FakeToolAction::Read(_)) {
             return PermissionReply::Given;
         }
         let mut parameters = json!({"threadId": self.thread.id, "turnId": self.turn, "itemId": deed.id,
             "startedAtMs": 0});
-        let method = if let ToolAction::Write { .. } = deed.what {
+        let method = if let FakeToolAction::Write { .. } = deed.what {
             parameters["reason"] = Value::Null;
             parameters["grantRoot"] = Value::Null;
             "item/fileChange/requestApproval"
@@ -225,7 +225,7 @@ impl HostDialect for FakeCodex {
             parameters["kind"] = json!("command");
             parameters["environmentId"] = json!("local");
             // What only asks discloses nothing.
-            if let ToolAction::Run(command) = &deed.what {
+            if let FakeToolAction::Run(command) = &deed.what {
                 let amendment = json!(["/bin/bash", "-lc", command]);
                 parameters["command"] = json!(shell(command));
                 parameters["cwd"] = json!(self.thread.folder);
@@ -233,7 +233,7 @@ impl HostDialect for FakeCodex {
                 parameters["availableDecisions"] = json!(["accept",
                     {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": amendment}}, "cancel"]);
                 parameters["proposedExecpolicyAmendment"] = amendment;
-            } else if let ToolAction::Call { tool, .. } = &deed.what {
+            } else if let FakeToolAction::Call { tool, .. } = &deed.what {
                 parameters["command"] = json!(tool);
             }
             "item/commandExecution/requestApproval"
@@ -261,7 +261,7 @@ impl HostDialect for FakeCodex {
             Err(text) if text.starts_with("denied") || text == "interrupted" => "declined",
             Err(_) => "failed",
         };
-        if let (ToolAction::Run(_), Ok(text)) = (&deed.what, answer) {
+        if let (FakeToolAction::Run(_), Ok(text)) = (&deed.what, answer) {
             self.notify("item/commandExecution/outputDelta", json!({"itemId": deed.id, "delta": text}));
         }
         let item = self.item(deed, status, Some(answer));

@@ -9,14 +9,14 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    client::HostInput,
+    client::FakeHostInput,
     program::{FakeProgram, TurnSignal},
-    tool_use::{ToolAction, ToolAnswer, ToolUse},
+    tool_use::{FakeToolAction, ToolAnswer, ToolUse},
 };
 use crate::script::{self, ScriptCommand};
 
 /// One manner of speaking. Texts are whole lines without their line break.
-pub(super) trait HostDialect {
+pub(super) trait FakeHostDialect {
     fn say(&mut self, text: &str);
     fn think(&mut self, text: &str);
     fn plan(&mut self, steps: &[&str]);
@@ -59,7 +59,7 @@ pub(super) trait HostDialect {
     /// Waits for an answer; nothing if the turn was interrupted meanwhile.
     fn answer_to(&mut self, id: &Value) -> Option<Value> {
         loop {
-            let HostInput::Message(message) = self.program().client.next() else { return None };
+            let FakeHostInput::Message(message) = self.program().client.next() else { return None };
             match self.on_message(message) {
                 TurnSignal::Interrupt => return None,
                 TurnSignal::Answer { to, answer } if to == *id => return Some(answer),
@@ -73,13 +73,13 @@ pub(super) trait HostDialect {
         let deadline = Instant::now() + time;
         loop {
             match self.program().client.next_until(deadline) {
-                Some(HostInput::Message(message)) => {
+                Some(FakeHostInput::Message(message)) => {
                     if matches!(self.on_message(message), TurnSignal::Interrupt) {
                         return TurnFlow::Interrupted;
                     }
                 }
-                Some(HostInput::Interrupt) => return self.interrupted(),
-                Some(HostInput::Closed) => self.on_client_gone(),
+                Some(FakeHostInput::Interrupt) => return self.interrupted(),
+                Some(FakeHostInput::Closed) => self.on_client_gone(),
                 None => return TurnFlow::Go,
             }
         }
@@ -132,7 +132,7 @@ pub(super) enum FakeTurnEnd {
 }
 
 /// Plays one turn. Words that end the program do not come back from here.
-pub(super) fn play(stage: &mut dyn HostDialect, prompt: &str) -> FakeTurnEnd {
+pub(super) fn play(stage: &mut dyn FakeHostDialect, prompt: &str) -> FakeTurnEnd {
     let words = script::parse(prompt);
     let mut play = ScriptPlayer { dialect: stage, spent: price(&words), last: None, said: false };
     for word in &words {
@@ -153,7 +153,7 @@ pub(super) fn play(stage: &mut dyn HostDialect, prompt: &str) -> FakeTurnEnd {
 }
 
 struct ScriptPlayer<'a> {
-    dialect: &'a mut dyn HostDialect,
+    dialect: &'a mut dyn FakeHostDialect,
     spent: FakeUsage,
     /// What the last tool answered.
     last: Option<String>,
@@ -167,15 +167,15 @@ impl ScriptPlayer<'_> {
             ScriptCommand::Think(text) => self.dialect.think(text),
             ScriptCommand::Plan => self.dialect.plan(&["look", "do"]),
             ScriptCommand::Write { path, text } => {
-                self.use_tool(ToolAction::Write { path: path.clone(), text: text.clone() })?;
+                self.use_tool(FakeToolAction::Write { path: path.clone(), text: text.clone() })?;
             }
-            ScriptCommand::Run(command) => self.use_tool(ToolAction::Run(command.clone()))?,
+            ScriptCommand::Run(command) => self.use_tool(FakeToolAction::Run(command.clone()))?,
             ScriptCommand::Call { tool, input } => {
-                self.use_tool(ToolAction::Call { tool: tool.clone(), input: input.clone() })?;
+                self.use_tool(FakeToolAction::Call { tool: tool.clone(), input: input.clone() })?;
             }
-            ScriptCommand::Ask(tool) => self.use_tool(ToolAction::Ask(tool.clone()))?,
+            ScriptCommand::Ask(tool) => self.use_tool(FakeToolAction::Ask(tool.clone()))?,
             ScriptCommand::Denied => {
-                let deed = self.tool_use(ToolAction::Ask("Forbidden".to_owned()));
+                let deed = self.tool_use(FakeToolAction::Ask("Forbidden".to_owned()));
                 self.dialect.begin(&deed);
                 self.finish(&deed, Err("denied by the rules of this host".to_owned()));
             }
@@ -224,12 +224,12 @@ impl ScriptPlayer<'_> {
         self.dialect.say(text);
     }
 
-    fn tool_use(&mut self, what: ToolAction) -> ToolUse {
+    fn tool_use(&mut self, what: FakeToolAction) -> ToolUse {
         ToolUse { id: format!("deed_{}", self.dialect.program().serial()), what }
     }
 
     /// Uses a tool if it may.
-    fn use_tool(&mut self, what: ToolAction) -> Result<(), FakeTurnEnd> {
+    fn use_tool(&mut self, what: FakeToolAction) -> Result<(), FakeTurnEnd> {
         let deed = self.tool_use(what);
         self.dialect.begin(&deed);
         if let Some(answer) = self.dialect.call(&deed) {
@@ -272,7 +272,7 @@ impl ScriptPlayer<'_> {
     /// Uses a harmless tool until somebody stops it.
     fn loop_forever(&mut self) -> Result<(), FakeTurnEnd> {
         for nth in 0_u64.. {
-            let deed = self.tool_use(ToolAction::Read(format!("no-such-file-{nth}.txt")));
+            let deed = self.tool_use(FakeToolAction::Read(format!("no-such-file-{nth}.txt")));
             self.dialect.begin(&deed);
             let answer = deed.what.execute(&self.dialect.folder());
             self.dialect.end(&deed, &answer);

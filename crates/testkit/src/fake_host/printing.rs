@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::{
     client::HostPipes,
-    player::{FakeRetry, FakeTurnEnd, FakeUsage, HostDialect, PermissionReply, TurnFlow, play},
+    player::{FakeHostDialect, FakeRetry, FakeTurnEnd, FakeUsage, PermissionReply, TurnFlow, play},
     program::FakeProgram,
-    tool_use::{ToolAction, ToolAnswer, ToolUse},
+    tool_use::{FakeToolAction, ToolAnswer, ToolUse},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,12 +115,12 @@ impl PrintingHost {
     /// As Cursor tells of tools: each under a name of its own.
     fn tool_call(&self, deed: &ToolUse, answer: Option<&ToolAnswer>) -> Value {
         let (name, arguments) = match &deed.what {
-            ToolAction::Write { path, text } => {
+            FakeToolAction::Write { path, text } => {
                 ("writeToolCall", json!({"path": path, "fileText": text, "toolCallId": deed.id}))
             }
-            ToolAction::Read(path) => ("readToolCall", json!({"path": path})),
-            ToolAction::Run(command) => ("shellToolCall", json!({"command": command, "workingDirectory": ""})),
-            ToolAction::Call { .. } | ToolAction::Ask(_) => {
+            FakeToolAction::Read(path) => ("readToolCall", json!({"path": path})),
+            FakeToolAction::Run(command) => ("shellToolCall", json!({"command": command, "workingDirectory": ""})),
+            FakeToolAction::Call { .. } | FakeToolAction::Ask(_) => {
                 let (tool, input) = deed.what.tool();
                 ("function", json!({"name": tool, "arguments": input.to_string()}))
             }
@@ -128,7 +128,7 @@ impl PrintingHost {
         let mut body = if name == "function" { arguments } else { json!({"args": arguments}) };
         if let Some(answer) = answer {
             body["result"] = match (answer, &deed.what) {
-                (Ok(_), ToolAction::Write { path, text }) => {
+                (Ok(_), FakeToolAction::Write { path, text }) => {
                     json!({"success": {"path": self.folder().join(path), "linesCreated": 1, "fileSize": text.len() + 1}})
                 }
                 (Ok(text), _) => json!({"success": {"content": text}}),
@@ -141,7 +141,7 @@ impl PrintingHost {
     }
 }
 
-impl HostDialect for PrintingHost {
+impl FakeHostDialect for PrintingHost {
     fn say(&mut self, text: &str) {
         if !self.text.is_empty() {
             self.text.push('\n');

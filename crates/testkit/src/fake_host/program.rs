@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use serde_json::Value;
 
 use super::{
-    client::{HostInput, HostPipes},
-    player::{FakeUsage, HostDialect},
+    client::{FakeHostInput, HostPipes},
+    player::{FakeHostDialect, FakeUsage},
 };
 
 #[derive(Debug)]
@@ -51,17 +51,17 @@ impl FakeProgram {
 }
 
 /// Serves what waits until the input ends.
-pub(super) fn serve<S: HostDialect>(stage: &mut S, mut serve: impl FnMut(&mut S, &Value)) {
+pub(super) fn serve<S: FakeHostDialect>(stage: &mut S, mut serve: impl FnMut(&mut S, &Value)) {
     loop {
         while let Some(request) = stage.program().waiting.pop_front() {
             serve(stage, &request);
         }
         match stage.program().client.next() {
-            HostInput::Message(message) => {
+            FakeHostInput::Message(message) => {
                 stage.on_message(message);
             }
-            HostInput::Interrupt => stage.interrupted_at_rest(),
-            HostInput::Closed => return,
+            FakeHostInput::Interrupt => stage.interrupted_at_rest(),
+            FakeHostInput::Closed => return,
         }
     }
 }

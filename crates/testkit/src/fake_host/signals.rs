@@ -14,10 +14,10 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-use super::client::HostInput;
+use super::client::FakeHostInput;
 
 /// Watches until the program ends; while `hanging` is set both signals are ignored.
-pub(super) fn watch(sender: SyncSender<HostInput>, hanging: Arc<AtomicBool>) {
+pub(super) fn watch(sender: SyncSender<FakeHostInput>, hanging: Arc<AtomicBool>) {
     let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
     thread::spawn(move || {
         let runtime = Builder::new_current_thread().enable_io().build().expect("a thread can wait for signals");
@@ -36,7 +36,7 @@ pub(super) fn watch(sender: SyncSender<HostInput>, hanging: Arc<AtomicBool>) {
                 if !interrupted {
                     std::process::exit(143);
                 }
-                let _ = sender.try_send(HostInput::Interrupt);
+                let _ = sender.try_send(FakeHostInput::Interrupt);
             }
         });
     });

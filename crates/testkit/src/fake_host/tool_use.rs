@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 pub(super) struct ToolUse {
     /// Never the same twice in one program.
     pub(super) id: String,
-    pub(super) what: ToolAction,
+    pub(super) what: FakeToolAction,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum ToolAction {
+pub(super) enum FakeToolAction {
     Write {
         path: String,
         text: String,
@@ -34,9 +34,9 @@ pub(super) enum ToolAction {
 /// What the tool answered, good or bad.
 pub(super) type ToolAnswer = Result<String, String>;
 
-// === impl ToolAction ===
+// === impl FakeToolAction ===
 
-impl ToolAction {
+impl FakeToolAction {
     /// As Claude Code names and feeds its tools; others differ in little.
     pub(super) fn tool(&self) -> (&str, Value) {
         match self {
@@ -99,11 +99,11 @@ mod tests {
     #[test]
     fn a_file_is_written_where_the_agent_works() {
         let folder = std::env::temp_dir().join(format!("fake-host-{}", std::process::id()));
-        let write = ToolAction::Write { path: "a/b.txt".to_owned(), text: "hi".to_owned() };
+        let write = FakeToolAction::Write { path: "a/b.txt".to_owned(), text: "hi".to_owned() };
         assert_eq!(write.execute(&folder), Ok("wrote a/b.txt".to_owned()));
-        assert_eq!(ToolAction::Read("a/b.txt".to_owned()).execute(&folder), Ok("hi\n".to_owned()));
+        assert_eq!(FakeToolAction::Read("a/b.txt".to_owned()).execute(&folder), Ok("hi\n".to_owned()));
         assert_eq!(
-            ToolAction::Run("cat a/b.txt; echo no >&2; exit 3".to_owned()).execute(&folder),
+            FakeToolAction::Run("cat a/b.txt; echo no >&2; exit 3".to_owned()).execute(&folder),
             Err("exit status: 3: hi\nno".to_owned())
         );
         std::fs::remove_dir_all(folder).unwrap();

@@ -11,10 +11,10 @@ use super::{
 
 /// One connection. Later ones have greater numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Connection(u64);
+pub(crate) struct ExportConnection(u64);
 
 #[derive(Debug, Default)]
-pub(super) struct Connections {
+pub(super) struct ExportConnections {
     last: u64,
     next_file: u64,
     open: BTreeMap<u64, OpenForWriting>,
@@ -24,7 +24,7 @@ pub(super) struct Connections {
 
 #[derive(Debug)]
 struct OpenForWriting {
-    connection: Connection,
+    connection: ExportConnection,
     path: Vec<u8>,
     /// The audit says that it was cut short.
     is_suspect: bool,
@@ -36,10 +36,10 @@ pub(super) struct Ticket(u64);
 
 impl Export {
     /// Starts a connection.
-    pub(crate) fn connect(&self) -> Connection {
+    pub(crate) fn connect(&self) -> ExportConnection {
         let mut connections = held(&self.0.connections);
         connections.last += 1;
-        let connection = Connection(connections.last);
+        let connection = ExportConnection(connections.last);
         let mut cut = std::mem::take(&mut connections.abandoned);
         for open in connections.open.values_mut().filter(|open| !open.is_suspect) {
             open.is_suspect = true;
@@ -55,7 +55,7 @@ impl Export {
 
 impl ExportFile {
     /// Assigns the file to a connection.
-    pub(crate) fn of(mut self, connection: Connection) -> Self {
+    pub(crate) fn of(mut self, connection: ExportConnection) -> Self {
         if self.is_for_writing() {
             let mut connections = held(&self.inner().connections);
             let ticket = connections.next_file;
@@ -69,7 +69,7 @@ impl ExportFile {
     }
 
     /// It belongs to another connection now, and nothing that was written to it is missing.
-    pub(crate) fn resume(&self, connection: Connection) {
+    pub(crate) fn resume(&self, connection: ExportConnection) {
         let Some(Ticket(ticket)) = self.ticket else { return };
         let mut connections = held(&self.inner().connections);
         let Some(open) = connections.open.get_mut(&ticket) else { return };

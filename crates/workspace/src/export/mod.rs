@@ -65,7 +65,7 @@ pub use self::{
 };
 pub(crate) use self::{
     change::set_times,
-    connection::Connection,
+    connection::ExportConnection,
     credentials::shows_credentials,
     file_lock::{FileLocks, LOCKED_RANGES, LockKind, LockRange},
     filter::ExportFilter,
@@ -73,10 +73,10 @@ pub(crate) use self::{
     git_index::{index_content, stays_inside},
     lease_record::{LeaseRecordEntry, OriginalFile, PathAfter, PathBefore, PathStamp},
     pattern::GlobPatterns,
-    place::Replacement,
+    place::ReplacementContent,
 };
 use self::{
-    connection::Connections,
+    connection::ExportConnections,
     originals::OriginalsStore,
     path::ExportPath,
     quota::LeaseUsage,
@@ -138,7 +138,7 @@ struct ExportShared {
     /// Files that are open for writing, by inode.
     writing: Mutex<HashMap<u64, OpenWrite>>,
     /// The same files by connection.
-    connections: Mutex<Connections>,
+    connections: Mutex<ExportConnections>,
     /// Files that git on the host trusts, by inode, with the name under which they were checked.
     sealed: Mutex<HashMap<u64, Vec<u8>>>,
     /// Files that are being checked before they get such a name: nothing can write to them meanwhile.

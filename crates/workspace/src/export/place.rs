@@ -26,7 +26,7 @@ use super::{
 };
 
 /// What is put at a path.
-pub(crate) enum Replacement<'a> {
+pub(crate) enum ReplacementContent<'a> {
     /// The bytes of another file.
     File {
         content: &'a File,
@@ -60,7 +60,7 @@ impl Export {
     pub(crate) fn put(
         &self,
         path: &[u8],
-        new: &Replacement<'_>,
+        new: &ReplacementContent<'_>,
         judged: Option<&FileAttributes>,
         making: &str,
     ) -> Result<(), ExportRefusal> {
@@ -95,7 +95,7 @@ impl ExportShared {
         &self,
         keeper: &mut OriginalsStore,
         place: &ExportPath,
-        new: &Replacement<'_>,
+        new: &ReplacementContent<'_>,
         judged: Option<&FileAttributes>,
         making: &str,
     ) -> Result<(), ExportRefusal> {
@@ -115,7 +115,7 @@ impl ExportShared {
         drop_entry(&parent, making)?;
         let prepared = make(&parent, making, new).and_then(|()| {
             let made = PathHandle::at(&parent, making)?;
-            if let Replacement::Link(target) = new {
+            if let ReplacementContent::Link(target) = new {
                 if inside(place.whole()).is_some() {
                     return Err(GIT_LINK);
                 }
@@ -198,14 +198,14 @@ fn is_still(now: &FileAttributes, judged: &FileAttributes) -> bool {
 }
 
 /// Makes the entry under the temporary name, complete and on the disk.
-fn make(parent: &OwnedFd, making: &str, new: &Replacement<'_>) -> Result<(), ExportRefusal> {
+fn make(parent: &OwnedFd, making: &str, new: &ReplacementContent<'_>) -> Result<(), ExportRefusal> {
     let create = || {
         let flags = WRITE | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         openat(parent, making, flags, Mode::RUSR | Mode::WUSR).map(File::from)
     };
     let (file, mode) = match *new {
-        Replacement::Link(target) => return Ok(symlinkat(target, parent, making)?),
-        Replacement::File { content, mode } => {
+        ReplacementContent::Link(target) => return Ok(symlinkat(target, parent, making)?),
+        ReplacementContent::File { content, mode } => {
             let mut file = create()?;
             if file_space::share_bytes(&file, content).is_err() {
                 let mut content = content;
@@ -214,7 +214,7 @@ fn make(parent: &OwnedFd, making: &str, new: &Replacement<'_>) -> Result<(), Exp
             }
             (file, mode)
         }
-        Replacement::Text { mut content, mode } => {
+        ReplacementContent::Text { mut content, mode } => {
             let mut file = create()?;
             io::copy(&mut content, &mut file)?;
             (file, mode)

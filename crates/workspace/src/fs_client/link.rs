@@ -52,7 +52,7 @@ struct LinkState {
     phase: LinkPhase,
     next_id: u32,
     /// In the order in which they are sent.
-    pending: BTreeMap<u32, PendingRequest>,
+    pending: BTreeMap<u32, PendingFsRequest>,
     /// Connections after the first.
     outages: u32,
     /// Nothing new is accepted.
@@ -61,7 +61,7 @@ struct LinkState {
     journal: Option<Journal>,
 }
 
-struct PendingRequest {
+struct PendingFsRequest {
     frame: Bytes,
     then: Then,
     /// The path of what was acknowledged already. Otherwise, somebody waits for it.
@@ -122,7 +122,7 @@ impl Link {
         let mut state = self.lock();
         state.next_id = state.next_id.max(id.saturating_add(1));
         let acknowledged = Some(Vec::new());
-        state.pending.insert(id, PendingRequest { frame: frame.into(), then, acknowledged, since: Instant::now() });
+        state.pending.insert(id, PendingFsRequest { frame: frame.into(), then, acknowledged, since: Instant::now() });
     }
 
     /// Whether there is no use in asking: the lease has ended, or the host has been away for too long.
@@ -168,7 +168,7 @@ impl Link {
         if let LinkPhase::Up(out) = &state.phase {
             let _ = out.send(frame.clone());
         }
-        state.pending.insert(id, PendingRequest { frame, then, acknowledged, since: Instant::now() });
+        state.pending.insert(id, PendingFsRequest { frame, then, acknowledged, since: Instant::now() });
         Ok(())
     }
 
@@ -295,13 +295,13 @@ impl LinkState {
         }
     }
 
-    fn take_pending(&mut self, is_taken: impl Fn(&PendingRequest) -> bool) -> Vec<PendingRequest> {
+    fn take_pending(&mut self, is_taken: impl Fn(&PendingFsRequest) -> bool) -> Vec<PendingFsRequest> {
         let ids: Vec<u32> = self.pending.iter().filter(|(_, pending)| is_taken(pending)).map(|(id, _)| *id).collect();
         ids.iter().filter_map(|id| self.pending.remove(id)).collect()
     }
 }
 
-fn fail_all(failed: Vec<PendingRequest>) {
+fn fail_all(failed: Vec<PendingFsRequest>) {
     for pending in failed {
         (pending.then)(Err(Errno::EIO));
     }

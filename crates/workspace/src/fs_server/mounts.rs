@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{host::FsHost, incomplete::IncompleteFiles};
 use crate::{
-    export::{Connection, ExportFile, FileLocks},
+    export::{ExportConnection, ExportFile, FileLocks},
     fs_wire::{FsEvent, FsWelcome, VERSION},
 };
 
@@ -73,7 +73,7 @@ impl FsMounts {
 
     /// Takes a mount over from its connection before, once that has finished what it is doing. Also returns what
     /// the client has to know.
-    pub(super) fn claim(&self, mount: u64, by: Connection, host: &Arc<FsHost>) -> (MountClaim, FsWelcome) {
+    pub(super) fn claim(&self, mount: u64, by: ExportConnection, host: &Arc<FsHost>) -> (MountClaim, FsWelcome) {
         let mut mounts = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let known = mounts.iter().position(|known| known.number == mount).and_then(|at| mounts.remove(at));
         let is_known = known.is_some();

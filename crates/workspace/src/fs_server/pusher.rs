@@ -22,7 +22,7 @@ pub(super) struct PushBudget {
 
 /// Beyond this many entries, folders are listed on demand.
 const MAX_PUSHED_ENTRIES: usize = 1_000_000;
-/// Contents of so many files are sent at most. Their paths have to be remembered until then.
+/// The maximum number of files whose contents are sent ahead; their paths are kept until then.
 const MAX_PUSHED_FILES: usize = 50_000;
 pub(super) const READ: FileOpenOptions = FileOpenOptions {
     read: true,

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     chunks::{Chunk, each_chunk},
-    export::{Connection, CreateMode, ExportFile, ExportRefusal, FileOpenOptions, LOCKED_RANGES, ReplaceMode},
+    export::{CreateMode, ExportConnection, ExportFile, ExportRefusal, FileOpenOptions, LOCKED_RANGES, ReplaceMode},
     fs_wire::{
         FsEntry, FsEvent, FsFailure, FsOpenFlags, FsReply, FsRequest, FsVersion, MAX_COPY, MAX_DATA, MalformedFrame,
         Stamp, VERSION, WantedLock,
@@ -23,7 +23,7 @@ use crate::{
 
 pub(super) struct FsSession {
     host: Arc<FsHost>,
-    connection: Connection,
+    connection: ExportConnection,
     locator: String,
     /// How many more files the lease can open.
     budget: Arc<Semaphore>,

@@ -77,7 +77,7 @@ pub struct LostChange {
 }
 
 impl LostChange {
-    /// Nobody could say it: the process that knew was ended.
+    /// Unknown, because the process that knew was killed.
     pub(super) fn unknown() -> Self {
         let reason = "the process that sends changes was ended, so it isn't known what is missing";
         Self { path: ".".to_owned(), reason: reason.to_owned() }

@@ -46,7 +46,7 @@ struct RevertStep<'a> {
 }
 
 /// A text file without the hunks that are discarded.
-struct RemainingText {
+struct TextAfterDiscard {
     text: String,
     /// The file that the hunks were found in.
     seen: FileAttributes,
@@ -153,7 +153,11 @@ pub fn revert(dir: &Path, record: &LeaseRecord, request: &RevertRequest) -> Resu
 }
 
 /// What remains of a text file. Refused if the person saw another patch.
-fn remaining_text(root: &ExportRoot, record: &LeaseRecord, selection: &HunkSelection) -> Result<RemainingText, Error> {
+fn remaining_text(
+    root: &ExportRoot,
+    record: &LeaseRecord,
+    selection: &HunkSelection,
+) -> Result<TextAfterDiscard, Error> {
     let path = &selection.path;
     let changed = || Error::Changed(path.clone());
     let difference = difference_at(root, record, path)?;
@@ -172,7 +176,7 @@ fn remaining_text(root: &ExportRoot, record: &LeaseRecord, selection: &HunkSelec
     };
     let text = hunks.without(&selection.numbers.iter().copied().collect());
     let is_original = text.as_bytes() == old.bytes() && was.mode == seen.mode;
-    Ok(RemainingText { text, seen: *seen, is_original })
+    Ok(TextAfterDiscard { text, seen: *seen, is_original })
 }
 
 /// Writes what remains of a text file, and records it as what the lease left.
@@ -181,7 +185,7 @@ fn rewrite(
     steps: &mut RestoreSteps<'_>,
     record: &LeaseRecord,
     job: &RevertStep<'_>,
-    remaining: &RemainingText,
+    remaining: &TextAfterDiscard,
 ) -> Result<(), RestoreRefusal> {
     // The hunks were found in this file.
     if job.now.as_ref().map(PathStamp::of) != Some(PathStamp::of(&remaining.seen)) {

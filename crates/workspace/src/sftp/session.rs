@@ -12,7 +12,9 @@ use super::{
     request::{MalformedPacket, SftpRequest, flag, read_request, read_version},
     wire::{self, MAX_DATA},
 };
-use crate::export::{Connection, CreateMode, DirectoryEntry, Export, ExportRefusal, FileOpenOptions, ReplaceMode};
+use crate::export::{
+    CreateMode, DirectoryEntry, Export, ExportConnection, ExportRefusal, FileOpenOptions, ReplaceMode,
+};
 
 /// How many names one reply lists. With two names of 255 bytes each, the entries stay far below a packet.
 const MAX_NAMES_PER_REPLY: usize = 100;
@@ -21,7 +23,7 @@ const FOLDER_MODE: u32 = 0o777;
 
 pub(crate) struct SftpSession {
     export: Arc<Export>,
-    connection: Connection,
+    connection: ExportConnection,
     locator: Vec<u8>,
     handles: SftpHandles,
     began: bool,

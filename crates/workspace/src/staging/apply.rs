@@ -24,7 +24,8 @@ use super::{
 use crate::{
     export::{
         AttributeChange, Export, ExportPatterns, ExportRefusal, ExportTerms, FileAttributes, LeaseQuota, LeaseRecord,
-        LeaseRecordEntry, NoExportAudit, OriginalsFolder, PathBefore, Replacement, from_shown, inside, is_object,
+        LeaseRecordEntry, NoExportAudit, OriginalsFolder, PathBefore, ReplacementContent, from_shown, inside,
+        is_object,
         path::ExportPath,
         root::{ExportRoot, PathHandle},
         show,
@@ -353,7 +354,7 @@ impl<'a> ApplyPass<'a> {
         match merged {
             Ok(text) => {
                 if text != ours {
-                    let new = Replacement::Text { content: &text, mode };
+                    let new = ReplacementContent::Text { content: &text, mode };
                     self.replace(job.path, &new, Some(&found.attributes))?;
                 } else if mode != found.attributes.mode & 0o777 {
                     self.set_mode(job.path, mode)?;
@@ -410,12 +411,12 @@ impl<'a> ApplyPass<'a> {
             }
             PathVersion::Link(target) => {
                 self.parents(path)?;
-                return self.replace(path, &Replacement::Link(target), judged);
+                return self.replace(path, &ReplacementContent::Link(target), judged);
             }
             PathVersion::File { mode, .. } => {
                 self.parents(path)?;
                 let content = File::from(self.copy.find(path)?.reopen(OFlags::RDONLY)?);
-                return self.replace(path, &Replacement::File { content: &content, mode: *mode }, judged);
+                return self.replace(path, &ReplacementContent::File { content: &content, mode: *mode }, judged);
             }
             PathVersion::Special => return Err(ApplySkip::conflict(EDITED)),
         }
@@ -426,7 +427,7 @@ impl<'a> ApplyPass<'a> {
     fn replace(
         &mut self,
         path: &[u8],
-        new: &Replacement<'_>,
+        new: &ReplacementContent<'_>,
         judged: Option<&FileAttributes>,
     ) -> Result<(), ApplySkip> {
         if let Some(export) = &self.export {

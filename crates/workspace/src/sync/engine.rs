@@ -39,7 +39,7 @@ pub(super) struct SyncEngine {
     pub(super) unreadable: BTreeMap<Vec<u8>, FsVersion>,
     /// Something changed while it was looked at.
     pub(super) is_unsettled: bool,
-    /// So many passes ended so, one after another.
+    /// How many passes in a row ended this way.
     pub(super) unsettled_passes: u32,
     /// How often both sides came to agree on something.
     agreements: u64,

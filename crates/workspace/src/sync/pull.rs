@@ -30,7 +30,7 @@ struct FetchedFile {
     chunks: Vec<Chunk>,
 }
 
-/// So many files are asked for before the first one is there.
+/// How many files are requested ahead of the one being received.
 const MAX_AHEAD: usize = 256;
 const MAX_AHEAD_BYTES: u64 = 8 << 20;
 const READ: FsOpenFlags =

@@ -11,7 +11,7 @@ use attache_protocol::{EventKind, Json, WorkerRequestId, wire::event::Event};
 use serde::{Deserialize, Serialize};
 
 use super::{PeerRunRelay, RelayStep};
-use crate::peer::message::{self, CallerInput};
+use crate::peer::message::{self, PeerInput};
 
 #[derive(Debug)]
 pub(in crate::peer) struct RelayInputs {
@@ -124,7 +124,7 @@ impl PeerRunRelay {
         let (Some(task), Some(input)) = (self.task.clone(), self.inputs.waiting.front().cloned()) else {
             return Ok(None);
         };
-        let given = CallerInput { parts: Some(input.parts), message: input.message };
+        let given = PeerInput { parts: Some(input.parts), message: input.message };
         let request = message::answer(&self.work, &input.input_id, &task, self.context.clone(), given);
         let (step, told) = match self.send(request).await? {
             Ok(step) => (Some(step), "Your message was forwarded to the outside agent.".to_owned()),

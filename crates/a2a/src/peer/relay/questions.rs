@@ -9,7 +9,7 @@ use attache_protocol::{Json, wire::input_request::WorkerRequestState};
 
 use super::{PeerRunRelay, RelayStep};
 use crate::peer::{
-    message::{self, CallerInput},
+    message::{self, PeerInput},
     peer_output::words,
 };
 
@@ -97,7 +97,7 @@ impl PeerRunRelay {
             // The run is over, and this future is about to be dropped.
             WorkerRequestState::Pending | WorkerRequestState::Expired => return std::future::pending().await,
         }
-        let given = CallerInput { parts: asked.parts, message: asked.message };
+        let given = PeerInput { parts: asked.parts, message: asked.message };
         let ask = asked.input_request_id.to_string();
         let request = message::answer(&self.work, &ask, &task, self.context.clone(), given);
         match self.send(request).await? {

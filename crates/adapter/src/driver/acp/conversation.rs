@@ -10,7 +10,7 @@ use super::{
         AcpAgent, AcpCancel, AcpInitialize, AcpMcpServer, AcpOpenSession, AcpPermissionOption, AcpPermissionRequest,
         AcpPermissionResponse, AcpPrompt, AcpPromptBlock, AcpSession, AcpTurnEnd,
     },
-    tool_calls::{self, OpenToolCalls},
+    tool_calls::{self, AcpOpenToolCalls},
     update::AcpUpdate,
 };
 use crate::{
@@ -31,7 +31,7 @@ pub(super) struct AcpConversation {
     exchange: HostExchange<AcpQuestion>,
     rpc: HostRpc,
     turn: HostTurn,
-    calls: OpenToolCalls,
+    calls: AcpOpenToolCalls,
     /// Cost of the conversation before this run.
     cost_before: PriorCost,
     session: Option<String>,
@@ -102,7 +102,7 @@ impl AcpConversation {
             exchange: HostExchange::new(HostLines::of(process.stdout())),
             rpc: HostRpc::new(HostWriter::to(process.stdin())),
             turn,
-            calls: OpenToolCalls::default(),
+            calls: AcpOpenToolCalls::default(),
             cost_before: PriorCost::Nothing,
             session: None,
             prompt: None,

@@ -15,7 +15,7 @@ use crate::host::{
 
 /// State of the calls that haven't finished.
 #[derive(Debug)]
-pub(super) struct OpenToolCalls {
+pub(super) struct AcpOpenToolCalls {
     open: RecentEntries<AcpToolCall>,
     /// Calls that people denied. Whatever status the agent reports at the end, they count as failed.
     denied: RecentEntries<()>,
@@ -24,15 +24,15 @@ pub(super) struct OpenToolCalls {
 /// The hub's limit for the name of a tool.
 const MAX_NAME: usize = 200;
 
-// === impl OpenToolCalls ===
+// === impl AcpOpenToolCalls ===
 
-impl Default for OpenToolCalls {
+impl Default for AcpOpenToolCalls {
     fn default() -> Self {
         Self { open: RecentEntries::within(CONTENTS), denied: RecentEntries::within(NOTES) }
     }
 }
 
-impl OpenToolCalls {
+impl AcpOpenToolCalls {
     /// Applies an update. Returns the event to publish, if the call started or ended.
     pub(super) fn take(&mut self, call: AcpToolCall) -> Option<ToolCall> {
         let id = call.tool_call_id.clone();
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_call_is_published_when_it_starts_and_when_it_ends() {
-        let mut calls = OpenToolCalls::default();
+        let mut calls = AcpOpenToolCalls::default();
         let begun = calls.take(call(r#"{"toolCallId":"c","title":"Write a","kind":"edit","status":"pending"}"#));
         let expected = r#"{"id":"c","name":"edit","status":"started","title":"Write a"}"#;
         assert_eq!(told(begun).as_deref(), Some(expected));
@@ -253,7 +253,7 @@ mod tests {
             format!(r#""content":[{{"type":"diff","path":"a","newText":"{large}"}}]"#),
             format!(r#""content":[{{"type":"content","content":{{"type":"text","text":"{large}"}}}}]"#),
         ] {
-            let mut calls = OpenToolCalls::default();
+            let mut calls = AcpOpenToolCalls::default();
             for id in 0..100 {
                 calls.take(call(&format!(r#"{{"toolCallId":"c{id}",{member}}}"#)));
             }
@@ -261,7 +261,7 @@ mod tests {
             assert!((20..=32).contains(&kept), "{kept}");
             assert!(calls.open.contains("c99"));
         }
-        let mut calls = OpenToolCalls::default();
+        let mut calls = AcpOpenToolCalls::default();
         (0..100).for_each(|id| calls.denied(&format!("{id}{large}")));
         assert!(calls.denied.values().count() <= 8);
     }
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_denied_call_counts_as_failed() {
-        let mut calls = OpenToolCalls::default();
+        let mut calls = AcpOpenToolCalls::default();
         calls.take(call(r#"{"toolCallId":"c","title":"rm","kind":"execute"}"#));
         calls.denied("c");
         let ended = calls.take(call(r#"{"toolCallId":"c","status":"completed","rawOutput":"rejected"}"#)).unwrap();
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_question_shows_everything_known_about_the_call() {
-        let mut calls = OpenToolCalls::default();
+        let mut calls = AcpOpenToolCalls::default();
         calls.take(call(r#"{"toolCallId":"c","title":"write","kind":"edit","rawInput":{"n":1E2}}"#));
         let asked = AcpPermissionRequest {
             tool_call: call(

@@ -57,15 +57,15 @@ pub(super) struct CodexConversation<'a> {
     before: CodexTokens,
     is_halting: bool,
     /// Messages of the caller that Codex hasn't accepted for its turn yet, by the number of the request.
-    steering: Vec<(u64, CallerMessage)>,
+    steering: Vec<(u64, CodexCallerMessage)>,
     /// Whether a turn was requested that Codex hasn't confirmed.
     is_starting: bool,
     /// Messages of the caller that came too late for the turn: they begin the next one.
-    late: Vec<CallerMessage>,
+    late: Vec<CodexCallerMessage>,
 }
 
 /// What the caller says while Codex works.
-struct CallerMessage {
+struct CodexCallerMessage {
     text: String,
     id: Option<InputId>,
 }
@@ -263,7 +263,7 @@ impl<'a> CodexConversation<'a> {
     }
 
     /// Adds a message of the caller to the turn.
-    async fn steer(&mut self, message: CallerMessage) {
+    async fn steer(&mut self, message: CodexCallerMessage) {
         match (self.thread.clone(), self.at_work.clone()) {
             (Some(thread), Some(turn))
                 if self.ended.is_none() && !self.is_starting && self.steering.len() < MAX_STEERING =>
@@ -469,7 +469,7 @@ impl RpcConversation for CodexConversation<'_> {
 
     async fn on_unsolicited(&mut self, input: UnsolicitedInput) {
         if let Some(text) = self.turn.said_by_caller(&input.parts) {
-            self.steer(CallerMessage { text, id: input.id }).await;
+            self.steer(CodexCallerMessage { text, id: input.id }).await;
         }
     }
 

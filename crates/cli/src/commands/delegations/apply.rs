@@ -1,4 +1,4 @@
-//! `attache delegations apply` and `discard`: what a staged delegation changed is brought into the folder, or dropped.
+//! `attache delegations apply` and `discard`: apply the changes of a staged delegation to the folder, or discard them.
 
 use std::io::{self, BufRead as _, Write as _};
 

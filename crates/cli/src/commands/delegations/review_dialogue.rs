@@ -268,7 +268,7 @@ fn body(hunk: &str) -> &str {
 // === impl ReviewAnswer ===
 
 impl ReviewAnswer {
-    /// The answers that every question knows.
+    /// The answers that work at every prompt.
     fn of(answer: &str) -> Option<Self> {
         match answer.to_lowercase().as_str() {
             "a" | "accept" => Some(Self::Accept),

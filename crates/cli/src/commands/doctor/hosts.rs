@@ -20,7 +20,7 @@ const HOST_START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A private folder, removed on drop.
 #[derive(Debug)]
-struct ScratchFolder(PathBuf);
+struct HostProbeFolder(PathBuf);
 
 /// A host in the `--json` report. The home folder is shown as `~`; of a login, only how it was detected.
 #[derive(Debug, Clone, Serialize)]
@@ -79,7 +79,7 @@ pub(super) async fn try_start(context: &CommandContext, profile: &Profile) -> Op
         return None;
     }
     // Use an empty folder to test only the host, not a project. Not in $A2A_HOME, which agents must not see.
-    let scratch = ScratchFolder::make(&context.env).ok()?;
+    let scratch = HostProbeFolder::make(&context.env).ok()?;
     let folder = scratch.0.join("work");
     attache_os::private_file::folder(&folder).ok()?;
     let label = host.preset.label.clone();
@@ -119,9 +119,9 @@ pub(super) fn check_executor(context: &CommandContext, profile: &Profile) -> Opt
     }
 }
 
-// === impl ScratchFolder ===
+// === impl HostProbeFolder ===
 
-impl ScratchFolder {
+impl HostProbeFolder {
     fn make(env: &Env) -> std::io::Result<Self> {
         let folder = config::temporary_folder().join(format!("attache-doctor-{}", env.random_hex::<16>()));
         std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
@@ -129,7 +129,7 @@ impl ScratchFolder {
     }
 }
 
-impl Drop for ScratchFolder {
+impl Drop for HostProbeFolder {
     fn drop(&mut self) {
         // If this fails, the system cleans up its temporary folder.
         let _ = std::fs::remove_dir_all(&self.0);

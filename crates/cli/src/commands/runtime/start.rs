@@ -5,7 +5,7 @@ use std::{num::NonZeroUsize, path::PathBuf, sync::Arc};
 use attache_client::HubAddress;
 use attache_protocol::{KeyPin, error::exit};
 use attache_runtime::{
-    Notice, Options, RuntimeService, Shutdown, ShutdownOutcome,
+    Options, RuntimeNotice, RuntimeService, Shutdown, ShutdownOutcome,
     profile::{Profile, Profiles},
 };
 use serde::Serialize;
@@ -104,9 +104,9 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     options.env = context.env.clone();
     let (output, online) = (context.output, Arc::new(Notify::new()));
     let heard = online.clone();
-    options.observer = Some(Arc::new(move |notice: &Notice| {
+    options.observer = Some(Arc::new(move |notice: &RuntimeNotice| {
         runtime_notices::print(&output, notice);
-        if matches!(notice, Notice::Online) {
+        if matches!(notice, RuntimeNotice::Online) {
             heard.notify_one();
         }
     }));

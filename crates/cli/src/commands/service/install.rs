@@ -169,7 +169,7 @@ fn system_account(
     }
     let Some(user) = user.or_else(config::invoking_user) else {
         return Err(CommandFailure::usage("this service needs a user")
-            .hint("Pass the person it works for: --run-as USER. Or install it as that person, with --user."));
+            .hint("Name the user it runs as: --run-as USER. Or install it as that user, with --user."));
     };
     let known = Command::new(attache_os::program::path("id")).args(["-u", "--", &user]).output();
     if known.is_ok_and(|output| output.status.success()) {

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::spec::{Confinement, RESTART_DELAY, ServiceAccount, ServiceRole, ServiceScope, ServiceSpec};
+use super::spec::{RESTART_DELAY, ServiceAccount, ServiceConfinement, ServiceRole, ServiceScope, ServiceSpec};
 
 /// Comment in the files that `attache service` wrote, by which it recognises them.
 pub(super) const MARKER: &str =
@@ -56,8 +56,10 @@ pub(super) fn render(spec: &ServiceSpec, logs: &Path) -> String {
     }
     match spec.confinement() {
         // launchd has no sandbox of its own; files are private.
-        Confinement::Server | Confinement::UnprivilegedServer => entries.push(("Umask", V::Number(0o077))),
-        Confinement::AgentStarter => {}
+        ServiceConfinement::Server | ServiceConfinement::UnprivilegedServer => {
+            entries.push(("Umask", V::Number(0o077)))
+        }
+        ServiceConfinement::AgentStarter => {}
     }
     if spec.scope == ServiceScope::User {
         // Without this, launchd delays a background process for the sake of the desktop.

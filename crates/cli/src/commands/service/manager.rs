@@ -122,18 +122,18 @@ impl ServiceManager {
                 })
             }
             Self::Launchd => {
-                // Not loaded yet is fine.
+                // It is fine if the service isn't loaded yet.
                 let _ = launchctl(&["bootout", &target(role, scope)]);
                 launchctl(&["bootstrap", &domain(scope), &file.to_string_lossy()])
             }
         }
     }
 
-    /// Starts it anew and waits until it is ready.
+    /// Restarts it and waits until it is ready.
     pub(super) fn restart(self, role: ServiceRole, scope: ServiceScope) -> Result<(), CommandFailure> {
         match self {
             Self::Systemd => {
-                // A service that was given up on starts again.
+                // Lets a service start again after its manager gave up on it.
                 let _ = systemctl(scope, &["reset-failed", role.service_name()]);
                 systemctl(scope, &["restart", role.service_name()])
             }

@@ -300,7 +300,7 @@ impl RunningService {
         self.role.service_name()
     }
 
-    /// Starts it anew and waits until it is ready.
+    /// Restarts it and waits until it is ready.
     pub(super) fn restart(self) -> Result<(), CommandFailure> {
         self.manager.restart(self.role, self.scope)
     }

@@ -37,12 +37,12 @@ pub(super) enum ServiceAccount {
 
 /// How much the service manager takes away from the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Confinement {
+pub(super) enum ServiceConfinement {
     /// Everything that a server of HTTP and its own files doesn't need.
     Server,
     /// The same, as far as an unprivileged service manager can do it.
     UnprivilegedServer,
-    /// Only what no agent of a person notices.
+    /// Only restrictions that no person's agent would notice.
     AgentStarter,
 }
 
@@ -160,11 +160,11 @@ impl ServiceSpec {
         [program].into_iter().chain(own).chain(self.arguments.iter().cloned()).collect()
     }
 
-    pub(super) const fn confinement(&self) -> Confinement {
+    pub(super) const fn confinement(&self) -> ServiceConfinement {
         match (self.role, self.scope) {
-            (ServiceRole::Hub, ServiceScope::System) => Confinement::Server,
-            (ServiceRole::Hub, ServiceScope::User) => Confinement::UnprivilegedServer,
-            (ServiceRole::Runtime, _) => Confinement::AgentStarter,
+            (ServiceRole::Hub, ServiceScope::System) => ServiceConfinement::Server,
+            (ServiceRole::Hub, ServiceScope::User) => ServiceConfinement::UnprivilegedServer,
+            (ServiceRole::Runtime, _) => ServiceConfinement::AgentStarter,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::spec::{
-    Confinement, FINAL_EXITS, RESTART_DELAY, Readiness, STATE_FOLDER, ServiceAccount, ServiceScope, ServiceSpec,
+    FINAL_EXITS, RESTART_DELAY, Readiness, STATE_FOLDER, ServiceAccount, ServiceConfinement, ServiceScope, ServiceSpec,
 };
 
 /// Line of the units that `attache service` wrote, by which it recognises them.
@@ -120,11 +120,11 @@ const AGENT_STARTER: &[&str] = &[
     "OOMPolicy=continue",
 ];
 
-fn hardening(confinement: Confinement) -> Vec<&'static str> {
+fn hardening(confinement: ServiceConfinement) -> Vec<&'static str> {
     match confinement {
-        Confinement::Server => [FILTERS, PRIVILEGED].concat(),
-        Confinement::UnprivilegedServer => FILTERS.to_vec(),
-        Confinement::AgentStarter => AGENT_STARTER.to_vec(),
+        ServiceConfinement::Server => [FILTERS, PRIVILEGED].concat(),
+        ServiceConfinement::UnprivilegedServer => FILTERS.to_vec(),
+        ServiceConfinement::AgentStarter => AGENT_STARTER.to_vec(),
     }
 }
 

@@ -92,7 +92,7 @@ async fn stop(mut child: Child) -> Result<(), String> {
     }
 }
 
-/// The last words of a program, after a colon.
+/// The end of a program's output, after a colon.
 fn end_of(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
     let text = text.trim();

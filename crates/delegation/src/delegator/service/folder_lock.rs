@@ -9,7 +9,7 @@ use super::{DelegatorRefusal, DelegatorService, FolderClaim, LiveDelegation};
 
 /// Locks the folder of an ended delegation until dropped.
 #[derive(Debug)]
-pub(in crate::delegator) struct FolderLock {
+pub(in crate::delegator) struct DelegationFolderLock {
     service: DelegatorService,
     delegation: DelegationId,
 }
@@ -20,7 +20,7 @@ impl DelegatorService {
         &self,
         delegation: DelegationId,
         folder_use: FolderUse,
-    ) -> Result<FolderLock, DelegatorRefusal> {
+    ) -> Result<DelegationFolderLock, DelegatorRefusal> {
         let mut entries = self.entries();
         let shown =
             entries.get(&delegation).ok_or_else(|| DelegatorRefusal::not_found(delegation))?.shown.borrow().clone();
@@ -51,13 +51,13 @@ impl DelegatorService {
         if let Some(entry) = entries.get_mut(&delegation) {
             entry.live = Some(LiveDelegation { cancel: CancellationToken::new(), claim, go: None });
         }
-        Ok(FolderLock { service: self.clone(), delegation })
+        Ok(DelegationFolderLock { service: self.clone(), delegation })
     }
 }
 
-// === impl FolderLock ===
+// === impl DelegationFolderLock ===
 
-impl Drop for FolderLock {
+impl Drop for DelegationFolderLock {
     fn drop(&mut self) {
         self.service.release(self.delegation);
     }

@@ -232,7 +232,7 @@ async fn deal(hub: &Handle, bot: &TelegramBot, pressed: &PressedButton) -> bool 
         Ok(Some(decided)) => decided,
         Ok(None) => return true,
         Err(error) => {
-            tracing::warn!(%error, "can't decide what was pressed in a chat");
+            tracing::warn!(%error, "can't apply a decision made in a chat");
             return false;
         }
     };
@@ -252,7 +252,7 @@ async fn deal(hub: &Handle, bot: &TelegramBot, pressed: &PressedButton) -> bool 
     };
     // The decision stands, whatever the chat shows.
     for error in [answered, closed].into_iter().filter_map(std::result::Result::err) {
-        tracing::debug!(?error, "can't say in a chat what was decided");
+        tracing::debug!(?error, "can't report a decision to a chat");
     }
     true
 }

@@ -102,7 +102,7 @@ pub struct CancelFrame {
 
 /// Unsolicited input from the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InputFrame {
+pub struct UnsolicitedInputFrame {
     pub task_run_id: RunId,
     pub parts: Json,
     /// For `inputs_taken` of `done` and `fail`.
@@ -128,7 +128,7 @@ pub struct FrameRefusalBody {
 pub enum HubFrame {
     Execute(Box<ExecuteFrame>),
     Cancel(CancelFrame),
-    Input(InputFrame),
+    Input(UnsolicitedInputFrame),
     /// Decisions about worktrees wait for the device.
     WorktreeDecisions,
     Drain,

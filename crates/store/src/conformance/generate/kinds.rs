@@ -86,6 +86,7 @@ pub(super) enum Kind {
     RemoveTarget,
     ReadTargets,
     AddNotifications,
+    Worktree,
     AttachHub,
     SetPeer,
     PeerCard,
@@ -271,8 +272,8 @@ pub(super) const SUBSCRIBERS: [(u64, Kind); 37] = [
     (12, Kind::AddNotifications),
 ];
 
-/// The same for a sequence about outside agents and published delegations.
-pub(super) const OUTSIDE: [(u64, Kind); 33] = [
+/// The same for a sequence about outside agents, published delegations and worktrees.
+pub(super) const OUTSIDE: [(u64, Kind); 34] = [
     (5, Kind::Crash),
     (6, Kind::CreateAccount),
     (1, Kind::UpdateAccount),
@@ -295,6 +296,7 @@ pub(super) const OUTSIDE: [(u64, Kind); 33] = [
     (3, Kind::DeleteRun),
     (8, Kind::AdvanceClock),
     (3, Kind::ReadEvents),
+    (24, Kind::Worktree),
     (14, Kind::AttachHub),
     (16, Kind::SetPeer),
     (30, Kind::PeerCard),

@@ -16,6 +16,7 @@ mod runs;
 mod shared_values;
 mod users;
 mod worker_requests;
+mod worktrees;
 
 use std::time::Duration;
 
@@ -200,6 +201,7 @@ impl StepGenerator {
             Kind::RemoveTarget => self.remove_target(),
             Kind::ReadTargets => self.read_targets(),
             Kind::AddNotifications => self.add_notifications(),
+            Kind::Worktree => self.worktree(model).await,
             Kind::AttachHub => self.attach_hub(),
             Kind::SetPeer => self.set_peer(),
             Kind::PeerCard => self.peer_card(model).await,
@@ -242,7 +244,7 @@ impl StepGenerator {
                 Kind::PublishDelegation
             }
             Kind::RemoveQuota if self.known.targets.is_empty() => Kind::SetQuota,
-            Kind::SetPush | Kind::ListTasks if self.known.runs.is_empty() => Kind::CreateRun,
+            Kind::SetPush | Kind::ListTasks | Kind::Worktree if self.known.runs.is_empty() => Kind::CreateRun,
             Kind::RemovePush | Kind::ReadPush if self.known.pushes.is_empty() => Kind::SetPush,
             Kind::UpdateTarget | Kind::RemoveTarget | Kind::ReadTargets | Kind::AddNotifications
                 if self.known.notification_targets.is_empty() =>
@@ -339,6 +341,7 @@ impl StepGenerator {
                     TimeBoundary::Midnight => self.at_midnight(),
                     TimeBoundary::Delivery => Kind::ReadDeliveries,
                     TimeBoundary::SharedValue => Kind::SharedValue,
+                    TimeBoundary::WorktreeDecision => Kind::Worktree,
                 };
                 (at, kind)
             })

@@ -18,7 +18,8 @@ use crate::{
     record::{
         Pagination,
         worker_request::{
-            GrantMaker, NewDecision, NewInput, NewPermission, NewWorkerRequest, PermissionFilter, WorkerRequestKind,
+            GrantMaker, InputTarget, NewDecision, NewInput, NewPermission, NewWorkerRequest, PermissionFilter,
+            WorkerRequestKind,
         },
     },
 };
@@ -193,12 +194,13 @@ impl StepGenerator {
         };
         let message = self.draw.maybe_json();
         let open = model.open_worker_request(self.tenant, run).await.ok().flatten().map(|ask| ask.id);
-        let answers = match self.draw.below(4) {
-            0 => open,
-            1 => Some(self.some_ask()),
-            _ => None,
+        let target = match self.draw.below(5) {
+            0 => open.map_or(InputTarget::OldestQuestion, InputTarget::Question),
+            1 => InputTarget::Question(self.some_ask()),
+            2 => InputTarget::Agent,
+            _ => InputTarget::OldestQuestion,
         };
-        let new = NewInput { id: self.draw.env.input_id(), run, parts, message, answers, key };
+        let new = NewInput { id: self.draw.env.input_id(), run, parts, message, target, key };
         StoreStep::AddInput(self.context(), new)
     }
 

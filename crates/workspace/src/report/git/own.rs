@@ -156,7 +156,7 @@ fn is_promising(place: &Path) -> bool {
 /// So there are only files and folders, but for what people share. Nothing is looked at that isn't git's, nor the objects
 /// themselves: git compares their content with their names.
 fn check_files(git_dir: &Path, id: usize) -> Result<(), Error> {
-    let (mut folders, mut seen) = (vec![(git_dir.to_owned(), Place::Repository)], 0);
+    let (mut folders, mut seen) = (vec![(git_dir.to_owned(), GitFolderKind::Repository)], 0);
     while let Some((folder, place)) = folders.pop() {
         for entry in entries(&folder)? {
             seen += 1;
@@ -178,7 +178,7 @@ fn check_files(git_dir: &Path, id: usize) -> Result<(), Error> {
 
 /// What a folder below `.git` is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum GitFolderKind {
     /// A repository, or a folder around or beside those of its parts.
     Repository,
     Info,
@@ -187,7 +187,7 @@ enum Place {
     Store,
 }
 
-impl Place {
+impl GitFolderKind {
     /// `None` if nobody looks there.
     fn of_folder(self, name: &OsStr) -> Option<Self> {
         let is_fan = name.len() == 2 && name.as_bytes().iter().all(u8::is_ascii_hexdigit);
