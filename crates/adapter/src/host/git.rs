@@ -17,7 +17,7 @@ use std::{
 use rustix::process::Pid;
 use tokio::{io::AsyncReadExt as _, process::Command, time::timeout};
 
-use attache_os::{process_tree, program};
+use attache_os::{file_space::is_fuse, process_tree, program};
 use attache_workspace::report::git::{self, GitRepository};
 
 use crate::{
@@ -43,11 +43,12 @@ const ALWAYS: &[(&str, &str)] = &[
     ("transfer.bundleURI", "false"),
     // A folder that looks like a bare repository would bring its own configuration.
     ("safe.bareRepository", "explicit"),
-    // In a folder mounted from another machine, inodes, owners and ctimes differ from git's index. Without these
-    // settings `git status` reads every file again, over the network.
-    ("core.checkStat", "minimal"),
-    ("core.trustctime", "false"),
 ];
+
+/// In a folder mounted from another machine, inodes, owners and ctimes differ from git's index. Without these settings
+/// `git status` reads every file again, over the network. In a folder of this machine, they would let whoever sets a file's
+/// times hide a change from git.
+const WHERE_MOUNTED: &[(&str, &str)] = &[("core.checkStat", "minimal"), ("core.trustctime", "false")];
 
 /// Limits for listing a configuration: time, and bytes read.
 const CONFIG_LIST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -130,7 +131,8 @@ async fn usable(job: &DriverRun, shown: GitSettings) -> Result<Vec<(OsString, Os
     if shown == GitSettings::Own {
         check_other_files(&listed)?;
     }
-    let fixed = ALWAYS.iter().map(|(key, value)| ((*key).to_owned(), Some((*value).to_owned())));
+    let mounted = if is_fuse(&job.cwd) { WHERE_MOUNTED } else { &[] };
+    let fixed = ALWAYS.iter().chain(mounted).map(|(key, value)| ((*key).to_owned(), Some((*value).to_owned())));
     let remotes = has_remote_files(&job.cwd).then(|| ("protocol.file.allow".to_owned(), Some("never".to_owned())));
     let settings = as_variable(fixed.chain(overrides(&listed, shown)).chain(remotes));
     if settings.1.len() > MAX_VARIABLE {

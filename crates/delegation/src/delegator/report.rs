@@ -52,7 +52,7 @@ pub(super) fn baseline(
             if let Err(error) = replace(&path, &repository.to_bytes(), service.env()) {
                 tracing::warn!(delegation.id = %id, %error, "failed to record the repository; the result won't be committed");
             }
-            snapshot(service, id, admitted, request, &repository, "before");
+            snapshot(service, id, admitted, request, &repository, ("before", &[]));
         }
         Ok(None) => {}
         Err(error) => tracing::warn!(delegation.id = %id, %error, "failed to commit the state before the lease"),
@@ -65,12 +65,13 @@ fn snapshot(
     admitted: &DelegationAdmission,
     request: &DelegateRequest,
     repository: &GitRepository,
-    when: &str,
+    (when, changed): (&str, &[Vec<u8>]),
 ) {
     let committed = repository.snapshot(&GitSnapshot {
         delegation: &id,
         message: &format!("{id}: {when}\n\n{}", request.description),
         rules: &export::rules(admitted, request),
+        changed,
         scratch: &service.0.records.folder(id).join(SCRATCH),
         now: service.env().now(),
     });
@@ -90,7 +91,7 @@ fn commit(
 ) {
     let saved = std::fs::read(service.0.records.folder(id).join(REPOSITORY));
     let Some(repository) = saved.ok().and_then(|saved| GitRepository::from_bytes(&saved)) else { return };
-    snapshot(service, id, admitted, request, &repository, "after");
+    snapshot(service, id, admitted, request, &repository, ("after", paths));
     if admitted.git.auto_commit {
         let scratch = service.0.records.folder(id).join(SCRATCH);
         let message = format!("{}\n\nBy {} ({id})", request.description, admitted.peer.url);

@@ -17,7 +17,9 @@ use super::{
     attributes::AttributeChange,
     audit::{ExportAuditEntry, ExportOperation},
     content_rules::admit_inside_log,
-    git_guard::{REPOSITORIES, guarded, is_own_index, is_repository, is_stored, part_of, run_from, trusted_git_file},
+    git_guard::{
+        REPOSITORIES, guarded, inside, is_own_index, is_repository, is_stored, part_of, run_from, trusted_git_file,
+    },
     held,
     originals::{OriginalsStore, PendingChange},
     path::{ExportPath, check_length, join},
@@ -222,6 +224,9 @@ impl ExportShared {
             }
             self.admit_write(found.attributes.inode)?;
         }
+        if let Some(mode) = change.mode {
+            admit_mode(place, found, mode)?;
+        }
         self.keep_in_place(keeper, place, found)?;
         // A file that is open for writing is settled when it is closed.
         let open = held(&self.writing).get(&found.attributes.inode).map(|writing| Arc::clone(&writing.seen));
@@ -236,6 +241,17 @@ impl ExportShared {
         let now = found.current_attributes()?;
         *seen = (now.size, now.modified);
         done
+    }
+}
+
+/// Whether a folder can get this mode: no other user of the host gets the right to put settings or hooks into a repository,
+/// and its owner keeps all rights.
+fn admit_mode(place: &ExportPath, found: &PathHandle, mode: u32) -> Result<(), ExportRefusal> {
+    let is_more = mode & 0o022 & !found.attributes.mode != 0;
+    let is_less = mode & 0o700 != 0o700;
+    match found.attributes.is_folder() && inside(place.whole()).is_some() && (is_more || is_less) {
+        true => Err(GUARDED),
+        false => Ok(()),
     }
 }
 

@@ -9,6 +9,7 @@ use super::{
     ExportRefusal, ExportShared, FileKind,
     credentials::{MAX_SETTINGS, MAX_URL, MaskKind, mask_settings, mask_urls, masked},
     file::fill,
+    filter::leads_to_secrets,
     git,
     git_guard::{TrustedGitFile, inside, is_stored, trusted_git_file},
     git_index, held,
@@ -24,6 +25,9 @@ pub(super) const IN_PLACE: ExportRefusal = ExportRefusal::Denied(
 const STORED: ExportRefusal = ExportRefusal::Denied("the repository's object store is append-only");
 const CREDENTIALS: ExportRefusal = ExportRefusal::Denied(
     "it contains credentials that are not shared; it can be read with them masked, but neither changed nor removed",
+);
+const CREDENTIAL_LINK: ExportRefusal = ExportRefusal::Denied(
+    "programs on the host keep credentials under this name, so it can't be a link or have another name",
 );
 const PARTIAL: ExportRefusal = ExportRefusal::Denied(
     "the index would change what git knows of files that are hidden, or shown with their credentials masked; add the other \
@@ -79,6 +83,9 @@ impl ExportShared {
         to: &ExportPath,
         found: &PathHandle,
     ) -> Result<(), ExportRefusal> {
+        if found.attributes.kind == FileKind::Link {
+            self.admit_link_name(to.whole())?;
+        }
         if found.attributes.kind != FileKind::File {
             return if trusted_git_file(to.whole()).is_some() { Err(IN_PLACE) } else { Ok(()) };
         }
@@ -110,6 +117,15 @@ impl ExportShared {
         }
         held(&self.sealed).insert(found.attributes.inode, to.whole().to_vec());
         Ok(())
+    }
+
+    /// Whether a path can be a link, or have a second name: not where a program of the host would write credentials, because
+    /// they could be read under the other name.
+    pub(super) fn admit_link_name(&self, path: &[u8]) -> Result<(), ExportRefusal> {
+        match self.masked(path) == Some(MaskKind::Settings) || leads_to_secrets(path) {
+            true => Err(CREDENTIAL_LINK),
+            false => Ok(()),
+        }
     }
 
     /// Whether a file can be removed: what the remote would put in its place has asterisks where this has credentials.

@@ -42,6 +42,15 @@ pub fn secrets_in(dir: &Path) -> Vec<String> {
     parts.filter(|(folder, _)| is_there(folder)).map(|(_, rest)| rest.to_owned()).collect()
 }
 
+/// Whether this is the path of a hidden folder in which [`SECRETS`] name something: `.docker` for `.docker/config.json`.
+pub(super) fn leads_to_secrets(path: &[u8]) -> bool {
+    let twin = [b"/", &*fold(path)].concat();
+    let folders = SECRETS.iter().flat_map(|line| line.match_indices('/').map(|(at, _)| &line[..at]));
+    folders
+        .into_iter()
+        .any(|folder| folder.starts_with('.') && twin.ends_with(&[b"/", &*fold(folder.as_bytes())].concat()))
+}
+
 // === impl ExportPatterns ===
 
 impl ExportPatterns {

@@ -308,6 +308,7 @@ impl ExportShared {
             let seen = *held(&writing.seen);
             keeper.record_file_after(&self.root, &writing.path, inode, Some(seen));
         }
+        keeper.distrust_indexes(&self.root);
         keeper.sync();
     }
 }

@@ -23,6 +23,8 @@ use rustix::{
 
 use super::{
     FileAttributes, FileKind, FileTime,
+    change::set_times,
+    git_guard::{TrustedGitFile, trusted_git_file},
     index::OriginalsIndex,
     lease_record::{LeaseRecord, LeaseRecordEntry, LeaseRecordLine, OriginalFile, PathAfter, PathBefore, PathStamp},
     path::{ExportPath, show},
@@ -336,6 +338,23 @@ impl OriginalsStore {
         // the host.
         if let Err(refusal) = self.index.write(&lines) {
             tracing::warn!(error = %refusal, "failed to write the index of originals");
+        }
+    }
+
+    /// Git on the host doesn't read a file that is as its index says, and the remote may have written the index. But it reads
+    /// every file that is as new as the index.
+    pub(super) fn distrust_indexes(&mut self, root: &ExportRoot) {
+        let is_index = |path: &&Vec<u8>| trusted_git_file(path) == Some(TrustedGitFile::Index);
+        let indexes: Vec<Vec<u8>> = self.entries.keys().filter(is_index).cloned().collect();
+        for path in indexes {
+            // To git, zero is unknown.
+            let oldest = Some(FileTime { seconds: 1, nanos: 0 });
+            if let Ok(Some(found)) = root.find_optional(&path)
+                && found.attributes.kind == FileKind::File
+                && set_times(&found, None, oldest).is_ok()
+            {
+                self.record_file_after(root, &path, found.attributes.inode, None);
+            }
         }
     }
 

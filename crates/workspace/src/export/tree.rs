@@ -55,6 +55,7 @@ impl Export {
             if leads_into_repository(target) {
                 return Err(GUARDED);
             }
+            self.0.admit_link_name(place.whole())?;
             let target = &self.0.plain_target(target, place.parent());
             if self.0.links == LinkPolicy::Inside && leaves(target, place.parent()) {
                 return Err(LEAVES);
@@ -79,6 +80,8 @@ impl Export {
                 FileKind::Special => return Err(SPECIAL),
             }
             self.0.admit_second_name(from.whole(), to.whole())?;
+            self.0.admit_link_name(from.whole())?;
+            self.0.admit_link_name(to.whole())?;
             self.0.admit_name(keeper, &from, &to, &found)?;
             self.0.make(keeper, &to, false, |inner| {
                 let (old, new) = (inner.root.folder(from.parent())?, inner.root.folder(to.parent())?);

@@ -47,6 +47,9 @@ pub struct GitSnapshot<'a> {
     pub message: &'a str,
     /// What the lease withholds isn't committed either, because a remote can read the repository's objects.
     pub rules: &'a ExportPatterns,
+    /// What the lease changed, relative to the folder. It is read whatever the index says of it, which the remote may have
+    /// written.
+    pub changed: &'a [Vec<u8>],
     /// Where the private repository is, only meanwhile: a path in a folder of this delegation.
     pub scratch: &'a Path,
     pub now: Timestamp,
@@ -208,7 +211,7 @@ impl GitRepository {
         let reference = format!("refs/attache/{}", snapshot.delegation);
         plain::check_path(&self.check()?, Path::new(&reference))?;
         let private = PrivateRepository::create(self, snapshot.scratch)?;
-        let tree = self.tree(&private, snapshot.rules)?;
+        let tree = self.tree(&private, snapshot)?;
         let parent = match resolve(&private, &reference, "commit")? {
             Some(parent) => Some(parent),
             None => resolve(&private, "HEAD", "commit")?,
@@ -339,22 +342,32 @@ impl GitRepository {
     }
 
     /// The folder as a tree, combined with the rest of the repository's checked-out state.
-    fn tree(&self, private: &PrivateRepository, rules: &ExportPatterns) -> Result<String, Error> {
-        let filter = ExportFilter::new(rules)?;
+    fn tree(&self, private: &PrivateRepository, snapshot: &GitSnapshot<'_>) -> Result<String, Error> {
+        let filter = ExportFilter::new(snapshot.rules)?;
         self.copy_index(&private.index())?;
         self.look_at_all(private)?;
+        let known = run("ls-files", private.git().args(["ls-files", "-z"]), None)?;
+        let known: HashSet<&[u8]> = known.split(|&byte| byte == 0).collect();
+        let changed = snapshot.changed.iter().map(|path| [&self.prefix[..], path].concat());
+        let is_shown = |path: &[u8]| {
+            let inside = path.strip_prefix(&self.prefix[..]).unwrap_or(path);
+            filter.shows(inside, false) && !shows_credentials(&self.file(&self.prefix), inside)
+        };
+        let changed: Vec<Vec<u8>> = changed.filter(|path| known.contains(&path[..]) && is_shown(path)).collect();
+        if !changed.is_empty() {
+            let forget = ["update-index", "-z", "--force-remove", "--stdin"];
+            run("update-index", private.git().args(forget), Some(&nul(changed.iter().map(Vec::as_slice))))?;
+        }
         let mut list = private.git();
         list.args(["ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard", "--"]);
         list.arg(if self.prefix.is_empty() { OsStr::new(".") } else { OsStr::from_bytes(&self.prefix) });
         let listed = run("ls-files", &mut list, None)?;
         // A path that ends with a slash is a nested repository with its own history.
-        let paths = listed.split(|&byte| byte == 0).filter(|path| {
-            let inside = path.strip_prefix(&self.prefix[..]).unwrap_or(path);
-            !path.is_empty()
-                && !path.ends_with(b"/")
-                && filter.shows(inside, false)
-                && !shows_credentials(&self.file(&self.prefix), inside)
-        });
+        let read: HashSet<&[u8]> = changed.iter().map(Vec::as_slice).collect();
+        let listed = listed
+            .split(|&byte| byte == 0)
+            .filter(|path| !path.is_empty() && !path.ends_with(b"/") && is_shown(path) && !read.contains(path));
+        let paths = listed.chain(changed.iter().map(Vec::as_slice));
         self.stage(private, paths)?;
         write_tree(private)
     }

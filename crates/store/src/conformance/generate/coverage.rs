@@ -179,7 +179,7 @@ fn meaning(generator: &StepGenerator, step: &StoreStep, answer: &StepResult) -> 
 }
 
 /// Answers that sequences must produce, besides success of every step.
-const ANSWERS: [&str; 152] = [
+const ANSWERS: [&str; 155] = [
     "Acknowledge NotFound",
     "AddArtifact NotFound",
     "AddInput Ended",
@@ -338,7 +338,7 @@ const ANSWERS: [&str; 152] = [
 ];
 
 /// What must happen often, in this many sequences.
-const OFTEN: [(&str, u64); 86] = [
+const OFTEN: [(&str, u64); 88] = [
     ("Claim Ok", 400),
     ("Progress Ok", 300),
     ("Finish Ok", 250),
@@ -423,8 +423,8 @@ const OFTEN: [(&str, u64); 86] = [
     ("TrustCard Ok", 10),
     ("BeginPeerTask Ok", 40),
     ("LinkPeerTask Ok", 30),
-    ("DecideWorktree Ok", 60),
-    ("SettleWorktree Ok", 20),
+    ("DecideWorktree Ok", 30),
+    ("SettleWorktree Ok", 3),
     ("PublishDelegation Ok", 30),
     ("CancelDelegation Ok", 8),
 ];

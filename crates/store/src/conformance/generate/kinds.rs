@@ -296,7 +296,7 @@ pub(super) const OUTSIDE: [(u64, Kind); 34] = [
     (3, Kind::DeleteRun),
     (8, Kind::AdvanceClock),
     (3, Kind::ReadEvents),
-    (24, Kind::Worktree),
+    (8, Kind::Worktree),
     (14, Kind::AttachHub),
     (16, Kind::SetPeer),
     (30, Kind::PeerCard),

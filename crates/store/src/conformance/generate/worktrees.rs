@@ -14,18 +14,20 @@ use crate::{
 impl StepGenerator {
     /// A decision, a device's report about the newest one, or a read.
     pub(super) async fn worktree(&self, model: &MemoryStore) -> StoreStep {
-        let run = self.run();
+        // Often the same, so that decisions meet.
+        let oldest = self.known.runs.first().copied().filter(|_| self.draw.percent(60));
+        let run = oldest.unwrap_or_else(|| self.run());
         match self.draw.below(10) {
-            0..4 => {
+            0..3 => {
                 let decision = NewWorktreeDecision {
                     run,
                     action: self.draw.one_of(&WorktreeAction::ALL).unwrap_or(WorktreeAction::Apply),
                     message: self.draw.percent(30).then(|| self.draw.text()),
-                    expires_at: self.now().plus(Duration::from_secs(self.draw.below(60))),
+                    expires_at: self.now().plus(Duration::from_secs(self.draw.below(600))),
                 };
                 StoreStep::DecideWorktree(self.context(), decision)
             }
-            4..7 => {
+            3..7 => {
                 let decided = model.worktree_decision(self.tenant, run).await.ok().flatten();
                 let number = decided.as_ref().map_or(1, |decided| decided.number);
                 let number = if self.draw.percent(10) { number - 1 } else { number };

@@ -10,7 +10,7 @@ use std::{
         ffi::OsStrExt as _,
         fs::{FileTypeExt as _, MetadataExt as _},
     },
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     process::Command,
     time::Duration,
 };
@@ -224,7 +224,9 @@ impl GitFolderKind {
     fn may_be_link(self, path: &Path, name: &OsStr) -> bool {
         match self {
             // That one names a branch.
-            Self::Repository if name == "HEAD" => path.read_link().is_ok_and(|target| target.starts_with("refs")),
+            Self::Repository if name == "HEAD" => path.read_link().is_ok_and(|target| {
+                target.starts_with("refs") && target.components().all(|part| matches!(part, Component::Normal(_)))
+            }),
             Self::Repository => SHARED.iter().any(|shared| name == *shared),
             Self::Info => READ_ONLY.iter().any(|file| name == *file),
             Self::Objects | Self::Store => false,

@@ -435,6 +435,54 @@ fn masked_credentials_stay_masked() {
     }
 }
 
+/// Otherwise a program of the host that writes credentials there would write them into a file that the remote can read.
+#[test]
+fn a_name_for_credentials_is_no_link_and_has_no_second_name() {
+    let fixture = ExportFixture::new(|dir| {
+        fs::write(dir.join("notes.txt"), "n\n").unwrap();
+        fs::write(dir.join(".npmrc"), "color=true\n").unwrap();
+    });
+    let export = &fixture.export;
+    for path in ["sub.npmrc/.npmrc", ".yarnrc.yml", ".docker", "sub/.Docker", ".config", ".huggingface"] {
+        let folder = Path::new(path).parent().unwrap();
+        if folder != Path::new("") {
+            fs::create_dir_all(fixture.dir().join(folder)).unwrap();
+        }
+        assert_eq!(name(export.symlink(b"notes.txt", path.as_bytes())), "denied", "{path}");
+        export.symlink(b"notes.txt", b"link").unwrap();
+        assert_eq!(name(export.rename(b"link", path.as_bytes(), ReplaceMode::Always)), "denied", "{path}");
+        export.remove_file(b"link").unwrap();
+    }
+    for (from, to) in [(".npmrc", "notes"), ("notes.txt", ".yarnrc.yml")] {
+        assert_eq!(name(export.hard_link(from.as_bytes(), to.as_bytes())), "denied", "{from} {to}");
+    }
+    export.symlink(b"notes.txt", b"other").unwrap();
+    export.hard_link(b"notes.txt", b"copy").unwrap();
+}
+
+/// No other user of the host gets into a repository, nor is its owner kept out.
+#[test]
+fn the_folders_of_a_repository_are_opened_to_nobody() {
+    let fixture = ExportFixture::new(|dir| {
+        fs::create_dir_all(dir.join(".git/refs/heads")).unwrap();
+        fs::set_permissions(dir.join(".git/refs"), fs::Permissions::from_mode(0o775)).unwrap();
+    });
+    let set = |path: &str, mode| {
+        let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
+        name(fixture.export.set_attributes(path.as_bytes(), &change))
+    };
+    for (path, mode, expected) in [
+        (".git", 0o777, "denied"),
+        (".git", 0o500, "denied"),
+        (".git/refs/heads", 0o757, "denied"),
+        (".git/refs/heads", 0o700, "ok"),
+        (".git/refs", 0o775, "ok"),
+        (".git/refs", 0o777, "denied"),
+    ] {
+        assert_eq!(set(path, mode), expected, "{path} {mode:o}");
+    }
+}
+
 /// Git on the host believes the index. It would take a file with credentials for unchanged and replace it with what the remote
 /// saw of it.
 #[test]
@@ -502,6 +550,47 @@ fn an_index_says_nothing_new_of_what_the_remote_sees_only_in_part() {
     // Without credentials, it is shown as it is.
     fs::write(dir.join(".npmrc"), "color=false\n").unwrap();
     assert_eq!(stage(&["add", ".npmrc"]), "ok");
+}
+
+/// The remote says that a file has the times of its new content, and the old content. Git on the host sees it all the same
+/// once the lease has ended.
+#[test]
+fn an_index_hides_no_change_from_the_host() {
+    let fixture = ExportFixture::new(|dir| {
+        fs::write(dir.join("Makefile"), "all:\n\ttrue\n").unwrap();
+        git_output(dir, &["init", "-q", "-b", "main"]);
+        git_output(dir, &["add", "-A"]);
+        git_output(dir, &["commit", "-q", "-m", "first"]);
+    });
+    let dir = fixture.dir();
+    let id = |what: &str| -> Vec<u8> {
+        let id = git_output(&dir, &["rev-parse", what]);
+        (0..id.len() / 2).map(|at| u8::from_str_radix(&id[2 * at..2 * at + 2], 16).unwrap()).collect()
+    };
+    let before = id("HEAD:Makefile");
+    fixture.write("Makefile", b"all:\n\tevil\n");
+    let hour_ago = FileTime { seconds: 1_700_000_000, nanos: 0 };
+    let change = AttributeChange { modified: Some(hour_ago), ..AttributeChange::default() };
+    fixture.export.set_attributes(b"Makefile", &change).unwrap();
+    git_output(&dir, &["-c", "index.skipHash=true", "add", "Makefile"]);
+    let after = id(":Makefile");
+    let mut index = fs::read(dir.join(".git/index")).unwrap();
+    let at = index.windows(after.len()).position(|window| window == after).unwrap();
+    index[at..at + before.len()].copy_from_slice(&before);
+    fixture.write(".git/index.lock", &index);
+    fixture.export.rename(b".git/index.lock", b".git/index", ReplaceMode::Always).unwrap();
+    let status = || git_output(&dir, &["--no-optional-locks", "status", "--porcelain"]);
+    assert_eq!(status(), "", "git believes it");
+    fixture.export.revoke();
+    assert_eq!(status(), "M Makefile");
+}
+
+fn git_output(dir: &Path, args: &[&str]) -> String {
+    let mut git = Command::new("git");
+    git.args(["-c", "user.name=a", "-c", "user.email=a@b"]).args(args).current_dir(dir);
+    let output = git.env("GIT_CONFIG_GLOBAL", "/dev/null").output().unwrap();
+    assert!(output.status.success(), "{args:?} {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
 #[test]

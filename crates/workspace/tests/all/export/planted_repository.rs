@@ -88,7 +88,8 @@ fn report(dir: &Path, found: &GitRepository) {
     let delegation = DelegationId::from_uuid(Env::seeded(1).uuid());
     let (scratch, rules) = (dir.parent().unwrap().join("scratch"), ExportPatterns::default());
     let now = Timestamp::from_millis(1_700_000_000_000);
-    let snapshot = GitSnapshot { delegation: &delegation, message: "m", rules: &rules, scratch: &scratch, now };
+    let snapshot =
+        GitSnapshot { delegation: &delegation, changed: &[], message: "m", rules: &rules, scratch: &scratch, now };
     let _ = found.snapshot(&snapshot);
     let _ = found.commit(&[b"f".to_vec(), b".gitattributes".to_vec()], "m", &scratch, now);
 }
@@ -420,7 +421,14 @@ fn check_that_no_filter_runs(dir: &Path, filter: &str) {
     let now = Timestamp::from_millis(1_700_000_000_000);
     let before = git_output(dir, &["rev-parse", "main"]);
     let saved = found
-        .snapshot(&GitSnapshot { delegation: &delegation, message: "m", rules: &rules, scratch: &scratch, now })
+        .snapshot(&GitSnapshot {
+            delegation: &delegation,
+            changed: &[],
+            message: "m",
+            rules: &rules,
+            scratch: &scratch,
+            now,
+        })
         .unwrap();
     let refused = found.commit(&[b"a.txt".to_vec()], "m", &scratch, now).unwrap_err();
     assert!(!trace(dir).exists(), "a filter of the repository ran");
@@ -452,7 +460,8 @@ fn masked_credentials_are_not_committed_for_the_remote() {
     let delegation = DelegationId::from_uuid(Env::seeded(1).uuid());
     let (scratch, rules) = (dir.parent().unwrap().join("scratch"), ExportPatterns::default());
     let now = Timestamp::from_millis(1_700_000_000_000);
-    let snapshot = GitSnapshot { delegation: &delegation, message: "m", rules: &rules, scratch: &scratch, now };
+    let snapshot =
+        GitSnapshot { delegation: &delegation, changed: &[], message: "m", rules: &rules, scratch: &scratch, now };
     let saved = found.snapshot(&snapshot).unwrap();
     let listed = git_output(&dir, &["ls-tree", "-r", "--name-only", &saved]);
     assert!(listed.contains("mirror/HEAD") && listed.contains("plain/config"), "{listed}");

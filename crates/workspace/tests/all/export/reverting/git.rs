@@ -79,6 +79,7 @@ fn snapshots_have_their_own_ref_and_touch_nothing_of_the_user() {
     let (scratch, rules) = (all.path().join("scratch"), ExportPatterns::default());
     let snapshot = GitSnapshot {
         delegation: &delegation,
+        changed: &[],
         message: "before the lease",
         rules: &rules,
         scratch: &scratch,
@@ -107,6 +108,47 @@ fn snapshots_have_their_own_ref_and_touch_nothing_of_the_user() {
     );
 }
 
+/// A remote writes the index, with the times of the file as it left it and the content from before.
+#[test]
+fn what_a_lease_changed_is_read_whatever_the_index_says() {
+    let all = tempfile::tempdir().unwrap();
+    git(all.path(), &["init", "--quiet", "--initial-branch=main", "repo"]);
+    let repo = all.path().join("repo");
+    fs::write(repo.join("Makefile"), "all:\n\ttrue\n").unwrap();
+    git(&repo, &["add", "."]);
+    git(&repo, &["commit", "--quiet", "-m", "first"]);
+    let id = |path: &str| git(&repo, &["rev-parse", path]);
+    let before = id("HEAD:Makefile");
+    fs::write(repo.join("Makefile"), "all:\n\tevil\n").unwrap();
+    // Git reads what is as new as its index.
+    let earlier = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    fs::File::options().write(true).open(repo.join("Makefile")).unwrap().set_modified(earlier).unwrap();
+    git(&repo, &["-c", "index.skipHash=true", "add", "Makefile"]);
+    let bytes = |id: &str| -> Vec<u8> {
+        (0..id.len() / 2).map(|at| u8::from_str_radix(&id[2 * at..2 * at + 2], 16).unwrap()).collect()
+    };
+    let (now, was) = (bytes(&id(":Makefile")), bytes(&before));
+    let mut index = fs::read(repo.join(".git/index")).unwrap();
+    let at = index.windows(now.len()).position(|window| window == now).unwrap();
+    index[at..at + was.len()].copy_from_slice(&was);
+    fs::write(repo.join(".git/index"), index).unwrap();
+    assert_eq!(git(&repo, &["status", "--porcelain"]), "", "git believes it");
+    let found = GitRepository::find(&repo).unwrap().unwrap();
+    let delegation = DelegationId::from_uuid(attache_protocol::env::Env::seeded(1).uuid());
+    let (scratch, rules) = (all.path().join("scratch"), ExportPatterns::default());
+    let changed = [b"Makefile".to_vec(), b"new".to_vec()];
+    let snapshot = GitSnapshot {
+        delegation: &delegation,
+        changed: &changed,
+        message: "after",
+        rules: &rules,
+        scratch: &scratch,
+        now: NOW,
+    };
+    let commit = found.snapshot(&snapshot).unwrap();
+    assert_eq!(git(&repo, &["show", &format!("{commit}:Makefile")]), "all:\n\tevil");
+}
+
 #[test]
 fn only_the_exported_folder_inside_a_repository_is_committed() {
     let all = tempfile::tempdir().unwrap();
@@ -117,7 +159,14 @@ fn only_the_exported_folder_inside_a_repository_is_committed() {
         (all.path().join("scratch"), ExportPatterns { exclude: vec!["/b".into()], ..ExportPatterns::default() });
     fs::write(all.path().join("repo/sub/b"), "excluded, so not committed\n").unwrap();
     let commit = found
-        .snapshot(&GitSnapshot { delegation: &delegation, message: "m", rules: &rules, scratch: &scratch, now: NOW })
+        .snapshot(&GitSnapshot {
+            delegation: &delegation,
+            changed: &[],
+            message: "m",
+            rules: &rules,
+            scratch: &scratch,
+            now: NOW,
+        })
         .unwrap();
     let read = |args: &[&str]| git(&all.path().join("repo"), args);
     assert_eq!(read(&["diff", "--name-status", "main", &commit]), "M\tstaged\nA\tsub/new");
@@ -170,7 +219,14 @@ fn a_folder_with_a_newline_in_its_name_works() {
     let delegation = DelegationId::from_uuid(attache_protocol::env::Env::seeded(3).uuid());
     let (scratch, rules) = (all.path().join("scratch"), ExportPatterns::default());
     let commit = found
-        .snapshot(&GitSnapshot { delegation: &delegation, message: "m", rules: &rules, scratch: &scratch, now: NOW })
+        .snapshot(&GitSnapshot {
+            delegation: &delegation,
+            changed: &[],
+            message: "m",
+            rules: &rules,
+            scratch: &scratch,
+            now: NOW,
+        })
         .unwrap();
     assert_eq!(git(&dir, &["ls-tree", "-r", "-z", "--name-only", &commit]), "sub\n/f\0");
     assert_eq!(git(&dir, &["show", &format!("{commit}:sub\n/f")]), "one\ntwo");
@@ -225,7 +281,8 @@ fn a_repository_that_leads_elsewhere_is_not_used() {
     ];
     let delegation = DelegationId::from_uuid(attache_protocol::env::Env::seeded(5).uuid());
     let (scratch, rules) = (root.join("scratch"), ExportPatterns::default());
-    let snapshot = GitSnapshot { delegation: &delegation, message: "m", rules: &rules, scratch: &scratch, now: NOW };
+    let snapshot =
+        GitSnapshot { delegation: &delegation, changed: &[], message: "m", rules: &rules, scratch: &scratch, now: NOW };
     let before = theirs_of(&prod);
     for (what, plant) in plant {
         fs::create_dir_all(lent.join("sub")).unwrap();
@@ -285,6 +342,13 @@ fn what_git_writes_in_a_repository_is_no_link() {
         assert!(matches!(&refused, Error::NotPlain(path) if *path == place), "{name}: {refused}");
         fs::remove_dir_all(&repo).unwrap();
     }
+    start();
+    let head = repo.join(".git/HEAD");
+    fs::remove_file(&head).unwrap();
+    std::os::unix::fs::symlink("refs/../../elsewhere", &head).unwrap();
+    let refused = GitRepository::check_own(&repo, &[]).unwrap_err();
+    assert!(matches!(&refused, Error::NotPlain(path) if *path == head), "{refused}");
+    fs::remove_dir_all(&repo).unwrap();
     start();
     for (target, name) in [("/etc", "hooks"), ("../elsewhere", "rr-cache"), ("refs/heads/main", "HEAD")] {
         let place = repo.join(".git").join(name);
@@ -372,8 +436,14 @@ fn git_of_ours_sees_no_file_beside_the_folder() {
     let (scratch, rules) = (root.join("scratch"), ExportPatterns::default());
     let parents = |seed| {
         let delegation = DelegationId::from_uuid(attache_protocol::env::Env::seeded(seed).uuid());
-        let snapshot =
-            GitSnapshot { delegation: &delegation, message: "m", rules: &rules, scratch: &scratch, now: NOW };
+        let snapshot = GitSnapshot {
+            delegation: &delegation,
+            changed: &[],
+            message: "m",
+            rules: &rules,
+            scratch: &scratch,
+            now: NOW,
+        };
         let saved = GitRepository::find(&repo).unwrap().unwrap().snapshot(&snapshot).unwrap();
         assert_eq!(git(&repo, &["show", &format!("{saved}:f")]), "f");
         git(&repo, &["log", "-1", "--format=%P", &saved])
@@ -453,6 +523,7 @@ fn a_repository_elsewhere_that_names_the_folder_is_used() {
         let commit = found
             .snapshot(&GitSnapshot {
                 delegation: &delegation,
+                changed: &[],
                 message: "m",
                 rules: &rules,
                 scratch: &scratch,
@@ -488,7 +559,14 @@ fn a_linked_worktree_with_a_split_index_works() {
     let delegation = DelegationId::from_uuid(attache_protocol::env::Env::seeded(4).uuid());
     let rules = ExportPatterns::default();
     let saved = found
-        .snapshot(&GitSnapshot { delegation: &delegation, message: "m", rules: &rules, scratch: &scratch, now: NOW })
+        .snapshot(&GitSnapshot {
+            delegation: &delegation,
+            changed: &[],
+            message: "m",
+            rules: &rules,
+            scratch: &scratch,
+            now: NOW,
+        })
         .unwrap();
     let commit = found.commit(&[b"a".to_vec()], "changed", &scratch, NOW).unwrap().unwrap();
     assert!(!all.path().join("trapped").exists(), "a hook or program of the repository ran");
