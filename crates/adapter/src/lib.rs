@@ -34,7 +34,7 @@ pub use driver::{Driver, DriverRun};
 pub use environment::Environment;
 pub use execution::EventSink;
 pub use host::{
-    AllowedHostName, HostFolder, HostMemory, HostNeeds, HostSetup, KeptSession, SandboxLimit, SessionChoice,
+    AllowedHostName, HostFolder, HostMemory, HostNeeds, HostSetup, SandboxLimit, SessionChoice, StoredHostSession,
 };
 pub use options::{AdapterWalls, HiddenFolder, Options, OtherAgentFolders};
 pub use question::{QuestionHandle, UnsolicitedInput};

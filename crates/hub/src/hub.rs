@@ -101,7 +101,7 @@ struct HubShared {
     attempts: RequestLimits,
     pairing: PairingSettings,
     signers: deliveries::WebhookSigners,
-    letters: OnceLock<Arc<dyn deliveries::PushRenderer>>,
+    push_renderer: OnceLock<Arc<dyn deliveries::PushRenderer>>,
     urgent: deliveries::UrgentDeliveries,
     seal: SealingKey,
     blobs: BlobStore,
@@ -227,7 +227,7 @@ impl Hub {
             attempts: RequestLimits::new(&options, &node_count),
             pairing,
             signers,
-            letters: OnceLock::new(),
+            push_renderer: OnceLock::new(),
             urgent: deliveries::UrgentDeliveries::default(),
             seal,
             blobs,
@@ -451,14 +451,14 @@ impl Handle {
     }
 
     /// Sets the renderer for A2A push notifications. They wait until it is set. Only the first call counts.
-    pub fn set_push_renderer(&self, letters: Arc<dyn deliveries::PushRenderer>) {
-        if self.0.letters.set(letters).is_ok() {
+    pub fn set_push_renderer(&self, renderer: Arc<dyn deliveries::PushRenderer>) {
+        if self.0.push_renderer.set(renderer).is_ok() {
             self.0.bus.wake([Topic::Deliveries]);
         }
     }
 
     pub(crate) fn push_renderer(&self) -> Option<&dyn deliveries::PushRenderer> {
-        self.0.letters.get().map(|letters| &**letters)
+        self.0.push_renderer.get().map(|renderer| &**renderer)
     }
 
     pub(crate) fn store(&self) -> &dyn Store {

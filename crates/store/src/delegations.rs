@@ -6,7 +6,7 @@ use crate::{
     Result, WriteContext,
     record::{
         ListPage, Pagination,
-        delegation::{DelegationFilter, DelegationRecord, NewDelegation},
+        delegation::{DelegationFilter, DelegationRecord, DelegationUpdate},
     },
     store_part::store_part,
 };
@@ -22,7 +22,7 @@ store_part! {
     pub trait DelegationStore, layer DelegationStoreLayer {
         /// Creates a delegation, or replaces its previous state; it keeps its position. `NotFound` if it belongs to another
         /// owner or tenant, and for a nonexistent tenant.
-        async fn publish_delegation(&self, context: WriteContext, delegation: NewDelegation) -> Result<DelegationRecord>;
+        async fn publish_delegation(&self, context: WriteContext, delegation: DelegationUpdate) -> Result<DelegationRecord>;
 
         async fn delegation(&self, tenant: TenantId, delegation: DelegationId) -> Result<DelegationRecord>;
 

@@ -35,8 +35,8 @@ pub use self::{
     exec::ExecDriver, shell::ShellDriver,
 };
 use crate::{
-    AdapterWalls, Environment, EventSink, HostMemory, HostSetup, KeptSession, QuestionHandle, SandboxLimit,
-    SessionChoice, attachment::Attachment, host::limits,
+    AdapterWalls, Environment, EventSink, HostMemory, HostSetup, QuestionHandle, SandboxLimit, SessionChoice,
+    StoredHostSession, attachment::Attachment, host::limits,
 };
 
 /// Drives one kind of agent. Gets one run at a time, unless the adapter is configured for more.
@@ -130,7 +130,7 @@ pub trait HostDialect: fmt::Debug + Send + Sync + 'static {
     const RESUME: Option<&str> = None;
 
     /// The sessions that the host keeps for this folder, which is named without links, newest first.
-    fn kept_sessions(_environment: &Environment, _folder: &Path, _choice: SessionChoice<'_>) -> Vec<KeptSession> {
+    fn kept_sessions(_environment: &Environment, _folder: &Path, _choice: SessionChoice<'_>) -> Vec<StoredHostSession> {
         Vec::new()
     }
 
@@ -146,7 +146,7 @@ pub trait HostDialect: fmt::Debug + Send + Sync + 'static {
 
 /// Drives the host that the setup names, in its dialect.
 #[derive(Debug)]
-pub struct HostDriver<D> {
+pub struct DialectDriver<D> {
     setup: HostSetup,
     dialect: PhantomData<D>,
 }
@@ -158,15 +158,15 @@ fn reply_either_way(
     run.map(|ended| ended.unwrap_or_else(|failure| failure)).boxed()
 }
 
-// === impl HostDriver ===
+// === impl DialectDriver ===
 
-impl<D: HostDialect> HostDriver<D> {
+impl<D: HostDialect> DialectDriver<D> {
     pub const fn new(setup: HostSetup) -> Self {
         Self { setup, dialect: PhantomData }
     }
 }
 
-impl<D: HostDialect> Driver for HostDriver<D> {
+impl<D: HostDialect> Driver for DialectDriver<D> {
     fn host(&self) -> HostInfo {
         self.setup.host()
     }
@@ -196,7 +196,7 @@ impl<D: HostDialect> Driver for HostDriver<D> {
         let Some(shown) = folder.to_str() else { return Vec::new() };
         let conversations = self.setup.memory.conversations(&self.setup);
         let kept = D::kept_sessions(environment, folder, SessionChoice::Newest(MAX_SESSIONS));
-        let session = |KeptSession { id, title, updated_at }: KeptSession| HostSession {
+        let session = |StoredHostSession { id, title, updated_at }: StoredHostSession| HostSession {
             conversation_id: conversations.get(&id).copied(),
             command: resume_command(shown, resume, &id),
             session_id: id,

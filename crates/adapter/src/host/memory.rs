@@ -12,7 +12,7 @@ use std::{
 use attache_os::private_file;
 use attache_protocol::{ConversationId, wire::adapter::TaskReply};
 
-use super::{HostMemory, HostSetup, session_file::KeptSession};
+use super::{HostMemory, HostSetup, session_file::StoredHostSession};
 use crate::DriverRun;
 
 /// A host's session id is never longer than this.
@@ -36,7 +36,7 @@ pub(crate) struct EarlierSession {
 pub(crate) fn earlier(
     setup: &HostSetup,
     job: &DriverRun,
-    kept: impl FnOnce(&str) -> Vec<KeptSession>,
+    kept: impl FnOnce(&str) -> Vec<StoredHostSession>,
 ) -> Result<Option<EarlierSession>, TaskReply> {
     let recorded = setup.memory.recall(setup, job.task.conversation_id);
     let Some(chosen) = job.task.host_session.as_deref() else {

@@ -38,7 +38,7 @@ pub(crate) use self::{
 pub use self::{
     inside::{AllowedHostName, HostFolder, HostNeeds},
     limits::SandboxLimit,
-    session_file::{KeptSession, SessionChoice},
+    session_file::{SessionChoice, StoredHostSession},
 };
 
 /// Name of the MCP server with our tools for one run. Not `attache`: `attache mcp install` uses that name for the

@@ -19,9 +19,9 @@ const MAX_TAIL: u64 = 64 << 10;
 /// How many entries of a folder are looked at.
 const MAX_ENTRIES: usize = 5000;
 
-/// A session as a host keeps it.
+/// A session in a host's own files, as people choose it from a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeptSession {
+pub struct StoredHostSession {
     pub id: String,
     /// Its name, or the beginning of its first task.
     pub title: String,

@@ -54,7 +54,7 @@ use finding::{DoctorFinding, FindingState};
 
 Exits with 1 if there are problems, otherwise with 0. Warnings don't count as problems.")]
 pub(crate) struct Args {
-    /// Check only this
+    /// Run only this check
     #[arg(value_name = "CHECK")]
     only: Option<DoctorTopic>,
     #[command(flatten)]

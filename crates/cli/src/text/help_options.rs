@@ -347,5 +347,5 @@ pub(super) const OPTIONS: &[(&str, &str)] = &[
     ("Accept all changes without asking, or those to PATHS", "不经询问即接受所有更改，或 PATHS 的更改"),
     ("Restore these paths as they were before the lease, without asking", "不经询问即将这些路径还原到租约之前的状态"),
     // doctor
-    ("Check only this", "仅检查此项"),
+    ("Run only this check", "仅检查此项"),
 ];

@@ -245,7 +245,7 @@ texts! {
     worktree_conflict_do{command}: "Commit the changes, then merge them on the device: {command}" zh "请先提交这些更改，然后在设备上合并：{command}";
     worktree_busy: "Nothing was done, because another run is working there. Try again when it has ended." zh "另一个运行正在那里工作，因此未执行任何操作。请在它结束后重试。";
     worktree_absent: "The device has no worktree of this run any more." zh "设备上已没有此运行的工作树。";
-    worktree_failed{message}: "That failed on the device: {message}" zh "设备上操作失败：{message}";
+    worktree_failed{message}: "The device couldn’t do it: {message}" zh "设备上操作失败：{message}";
     worktree_more(n): "and {n} more" | "and {n} more" zh "另有 {n} 个";
     worktree_offline: "The device is offline. Decide when it’s back, or on the device with `attache worktrees`." zh "设备已离线。请在它恢复后再决定，或在设备上使用 `attache worktrees`。";
     worktree_outdated: "To decide here, update Attaché on the device. Until then, use `attache worktrees` there." zh "要在此处决定，请在设备上更新 Attaché。在此之前，请在设备上使用 `attache worktrees`。";

@@ -156,7 +156,7 @@ pub(super) fn record(before: &Path) -> Result<Option<LeaseRecord>, DelegatorRefu
     LeaseRecord::load(before).map(Some).map_err(|error| unreported(&report::Error::Before(error)))
 }
 
-/// The diff without the restored files, or with another part in place of theirs.
+/// Removes the restored files from the diff, or puts `part` in their place.
 fn replace_parts(diff: &str, restored: &[String], part: Option<&str>) -> String {
     let headers: Vec<String> = restored.iter().map(|path| report::header(&from_shown(path))).collect();
     let mut part_left = part;

@@ -123,7 +123,7 @@ impl<'a> SchemaWalk<'a> {
     fn pattern(&mut self, pattern: &str) -> Result<u64, String> {
         self.meter.patterns += 1;
         if self.meter.patterns > MAX_PATTERNS {
-            return Err(format!("has too many patterns: a channel's tools can have at most {MAX_PATTERNS}"));
+            return Err(format!("has too many patterns: a channel's tools can have at most {MAX_PATTERNS} in total"));
         }
         if pattern.len() > MAX_PATTERN {
             return Err(format!("has a pattern of more than {MAX_PATTERN} characters"));

@@ -11,7 +11,7 @@ use attache_store::{
     Error as StoreError,
     record::{
         AgentRef,
-        delegation::{DelegationFilter, DelegationRecord, NewDelegation},
+        delegation::{DelegationFilter, DelegationRecord, DelegationUpdate},
         user::UserRef,
     },
 };
@@ -48,7 +48,7 @@ impl Handle {
             },
             None => None,
         };
-        let new = NewDelegation { id, owner, agent, status: projection.status, shown: Json::of(&projection) };
+        let new = DelegationUpdate { id, owner, agent, status: projection.status, shown: Json::of(&projection) };
         let kept = self.store().publish_delegation(self.context(by), new).await.map_err(about(WHAT))?;
         if !is_live(&kept) {
             self.cut_tunnels_of(id);

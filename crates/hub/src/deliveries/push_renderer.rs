@@ -42,7 +42,7 @@ pub(super) async fn update(
     let push = hub.opened_push(delivery.run, found.map_err(about("push notification config"))?)?;
     let update = PushUpdate { hub, tenant: delivery.tenant, delivery: delivery.id, run: delivery.run, seq, push };
     match hub.push_renderer() {
-        Some(letters) => letters.write(&update).await,
+        Some(renderer) => renderer.write(&update).await,
         None => Err(crate::Error::internal(&"no push renderer is set")),
     }
 }

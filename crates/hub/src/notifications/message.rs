@@ -64,7 +64,7 @@ impl TargetAddress {
                 let bot_token = bot_token.expose().clone();
                 let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b':' | b'_' | b'-');
                 if bot_token.is_empty() || !bot_token.bytes().all(is_plain) {
-                    let problem = "must be a bot's token, as @BotFather shows it";
+                    let problem = "must be a bot token from @BotFather";
                     return Err(TargetAddressError { field: "address.bot_token", problem });
                 }
                 Self::Telegram { api_url: api_url.unwrap_or_else(|| TELEGRAM.to_owned()), bot_token, chat_id }

@@ -20,7 +20,7 @@ use crate::{
         NewKey, NewMessage, NewPairingCode, NewPairingRequest, NewRun, NewRuntime, OutlineScope, PairingDecision,
         PairingProof, RetentionLimits, RunFilter, RunResult, TokenChange,
         channel::{ChannelConnection, ChannelFilter, ChannelResume, NewChannel, ReportKey},
-        delegation::{DelegationFilter, NewDelegation},
+        delegation::{DelegationFilter, DelegationUpdate},
         delivery::{AttemptDecision, DeliveryAttempt, DeliveryFilter},
         node::NodeRecord,
         notification::NewNotificationTarget,
@@ -316,7 +316,7 @@ pub enum StoreStep {
     OpenPeerTasks(AgentId),
     DeclareExtensions(RuntimeId, Option<Json>),
 
-    PublishDelegation(WriteContext, NewDelegation),
+    PublishDelegation(WriteContext, DelegationUpdate),
     CancelDelegation(WriteContext, DelegationId),
     Delegation(TenantId, DelegationId),
 

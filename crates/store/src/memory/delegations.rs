@@ -12,14 +12,14 @@ use crate::{
     DelegationStore, Error, Result, WriteContext, entry,
     record::{
         ListPage, Pagination,
-        delegation::{DelegationFilter, DelegationRecord, NewDelegation},
+        delegation::{DelegationFilter, DelegationRecord, DelegationUpdate},
     },
 };
 
 // === impl ModelState ===
 
 impl ModelState {
-    fn publish_delegation(&mut self, context: &WriteContext, new: NewDelegation) -> Result<DelegationRecord> {
+    fn publish_delegation(&mut self, context: &WriteContext, new: DelegationUpdate) -> Result<DelegationRecord> {
         let known = self.delegations.iter().find(|(_, known)| known.id == new.id);
         let (place, before) = match known {
             Some((_, known)) if known.tenant != context.tenant || known.owner != new.owner => {
@@ -82,7 +82,11 @@ impl ModelState {
 
 #[async_trait]
 impl DelegationStore for MemoryStore {
-    async fn publish_delegation(&self, context: WriteContext, delegation: NewDelegation) -> Result<DelegationRecord> {
+    async fn publish_delegation(
+        &self,
+        context: WriteContext,
+        delegation: DelegationUpdate,
+    ) -> Result<DelegationRecord> {
         self.write(|state| state.publish_delegation(&context, delegation))
     }
 

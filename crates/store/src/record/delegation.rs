@@ -2,9 +2,9 @@
 
 use attache_protocol::{Actor, AgentId, DelegationId, Json, TenantId, Timestamp, rules::delegation::DelegationStatus};
 
-/// A delegation's current state, as published by a daemon.
+/// A delegation's current state, as a daemon publishes it. The first one adds the delegation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewDelegation {
+pub struct DelegationUpdate {
     pub id: DelegationId,
     /// Its owner. No one else can change it.
     pub owner: Actor,
@@ -35,9 +35,9 @@ pub struct DelegationFilter {
     pub owner: Option<Actor>,
 }
 
-// === impl NewDelegation ===
+// === impl DelegationUpdate ===
 
-impl NewDelegation {
+impl DelegationUpdate {
     pub(crate) fn into_record(
         self,
         before: Option<&DelegationRecord>,

@@ -14,7 +14,7 @@ use crate::{
     DelegationStore, Error, Result, WriteContext, entry,
     record::{
         ListPage, Pagination,
-        delegation::{DelegationFilter, DelegationRecord, NewDelegation},
+        delegation::{DelegationFilter, DelegationRecord, DelegationUpdate},
     },
 };
 
@@ -25,7 +25,7 @@ const DELEGATION: &str = "d.uid, d.tenant, d.owner, d.status, d.shown, d.cancel_
 // === impl WriteTransaction ===
 
 impl WriteTransaction<'_, '_> {
-    fn publish_delegation(&mut self, context: &WriteContext, new: NewDelegation) -> Result<DelegationRecord> {
+    fn publish_delegation(&mut self, context: &WriteContext, new: DelegationUpdate) -> Result<DelegationRecord> {
         let before = self
             .connection
             .prepare_cached(&format!("select {DELEGATION} where d.uid = ?1"))?
@@ -136,7 +136,11 @@ fn delegation(row: &Row<'_>) -> rusqlite::Result<DelegationRecord> {
 
 #[async_trait]
 impl DelegationStore for SqlStore {
-    async fn publish_delegation(&self, context: WriteContext, delegation: NewDelegation) -> Result<DelegationRecord> {
+    async fn publish_delegation(
+        &self,
+        context: WriteContext,
+        delegation: DelegationUpdate,
+    ) -> Result<DelegationRecord> {
         self.write(move |transaction| transaction.publish_delegation(&context, delegation)).await
     }
 

@@ -31,7 +31,7 @@ pub(super) type Then = Box<dyn FnOnce(Result<FsReply, Errno>) + Send>;
 /// Whoever uses the link.
 pub(super) trait LinkUser: Send + Sync + 'static {
     /// Connected, to a host that may know nothing of earlier connections: then no file is open there any more.
-    fn on_connected(&self, files: EarlierFiles);
+    fn on_connected(&self, handles: EarlierFileHandles);
 
     fn on_event(&self, event: FsEvent);
 
@@ -78,9 +78,9 @@ pub(super) enum OnDisconnect<'a> {
     Resend { path: &'a [u8] },
 }
 
-/// What became of files that earlier connections opened.
+/// Whether the host still knows the handles of files that earlier connections opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum EarlierFiles {
+pub(super) enum EarlierFileHandles {
     Open,
     Forgotten,
 }
@@ -359,12 +359,12 @@ pub(super) async fn run<U: LinkUser>(
                 }
                 let on_welcome = |welcome: &FsWelcome| {
                     link.lock().outages += u32::from(!is_first);
-                    let files = if welcome.carried_out.is_some() || is_first {
-                        EarlierFiles::Open
+                    let handles = if welcome.carried_out.is_some() || is_first {
+                        EarlierFileHandles::Open
                     } else {
-                        EarlierFiles::Forgotten
+                        EarlierFileHandles::Forgotten
                     };
-                    user.on_connected(files);
+                    user.on_connected(handles);
                     link.resume(&sender, welcome);
                 };
                 let end = serve(link, user, channel, out, &on_welcome).await;

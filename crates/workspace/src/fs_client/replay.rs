@@ -11,7 +11,7 @@ use fuser::Errno;
 use super::{
     FLUSH_TIMEOUT, MountRecovery,
     journal::Journal,
-    link::{self, EarlierFiles, Link, LinkUser},
+    link::{self, EarlierFileHandles, Link, LinkUser},
     report_losses,
 };
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
 struct NoLinkUser;
 
 impl LinkUser for NoLinkUser {
-    fn on_connected(&self, _files: EarlierFiles) {}
+    fn on_connected(&self, _handles: EarlierFileHandles) {}
 
     fn on_event(&self, _event: FsEvent) {}
 

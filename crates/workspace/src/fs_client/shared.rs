@@ -15,7 +15,7 @@ use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, ReplyAttr, ReplyEmpt
 use super::{
     folder_reads::FolderReads,
     journal::Journal,
-    link::{EarlierFiles, Link, LinkUser, OnDisconnect, Then},
+    link::{EarlierFileHandles, Link, LinkUser, OnDisconnect, Then},
     locks::LockTable,
     tree::{HostClock, Invalidation, Lookup, Node, ROOT, Tree, UNWATCHED},
 };
@@ -365,10 +365,10 @@ impl FsShared {
 }
 
 impl LinkUser for Arc<FsShared> {
-    fn on_connected(&self, files: EarlierFiles) {
+    fn on_connected(&self, handles: EarlierFileHandles) {
         let mut state = self.lock();
         state.tree.doubt_all(HostClock::New);
-        if files == EarlierFiles::Open {
+        if handles == EarlierFileHandles::Open {
             return;
         }
         for file in state.files.values_mut().filter(|file| file.is_at_host) {

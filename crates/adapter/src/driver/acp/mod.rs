@@ -10,13 +10,13 @@ mod update;
 use attache_protocol::wire::adapter::TaskReply;
 
 use self::conversation::{AcpConversation, AcpTask};
-use super::{DriverRun, HostDialect, HostDriver};
+use super::{DialectDriver, DriverRun, HostDialect};
 use crate::{
     SandboxLimit, attachment,
     host::{HostLaunch, HostProcess, HostSetup, HostTurn, TurnVerdict, limits, outage, outcome, prompt},
 };
 
-pub type AcpDriver = HostDriver<AcpDialect>;
+pub type AcpDriver = DialectDriver<AcpDialect>;
 
 #[derive(Debug)]
 pub struct AcpDialect;

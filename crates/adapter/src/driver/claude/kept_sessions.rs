@@ -5,7 +5,7 @@ use std::path::Path;
 use attache_protocol::wire::host_session::is_session_id;
 use serde::Deserialize;
 
-use crate::host::session_file::{self, KeptSession, SessionChoice, SessionFile};
+use crate::host::session_file::{self, SessionChoice, SessionFile, StoredHostSession};
 
 /// The members of a line that say what the session is about.
 #[derive(Debug, Default, Deserialize)]
@@ -50,7 +50,7 @@ const NOT_SAID: &[&str] =
     &["<command-", "<local-command-", "<bash-", "<ide_", "<system-reminder", "<task-notification"];
 
 /// The sessions of a folder, which is named without links, newest first. `config` is the program's own folder.
-pub(super) fn list(config: &Path, folder: &Path, choice: SessionChoice<'_>) -> Vec<KeptSession> {
+pub(super) fn list(config: &Path, folder: &Path, choice: SessionChoice<'_>) -> Vec<StoredHostSession> {
     let Some(name) = project_name(folder) else { return Vec::new() };
     let is_of = |found: &str| match name.len() {
         ..=MAX_NAME => found == name,
@@ -70,7 +70,7 @@ fn project_name(folder: &Path) -> Option<String> {
 }
 
 /// `None` if it isn't a session of this folder that a person could continue.
-fn session(file: &SessionFile, folder: &Path) -> Option<KeptSession> {
+fn session(file: &SessionFile, folder: &Path) -> Option<StoredHostSession> {
     // Those of sub-agents have other names.
     let id = file.stem();
     let is_uuid = id.len() == 36 && id.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
@@ -95,7 +95,7 @@ fn session(file: &SessionFile, folder: &Path) -> Option<KeptSession> {
         .or_else(|| named("ai-title", |record| record.ai_title))
         .or_else(said)
         .or_else(|| named("last-prompt", |record| record.last_prompt))?;
-    Some(KeptSession { id: id.to_owned(), title: session_file::title(&title)?, updated_at: file.modified })
+    Some(StoredHostSession { id: id.to_owned(), title: session_file::title(&title)?, updated_at: file.modified })
 }
 
 // === impl RecordedContent ===
@@ -168,7 +168,7 @@ mod tests {
         let file = home.keep(&format!("{ID}.jsonl"), TYPED);
         let modified = fs::metadata(&file).unwrap().modified().unwrap();
         let millis = modified.duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
-        let session = KeptSession {
+        let session = StoredHostSession {
             id: ID.to_owned(),
             title: "interactive prompt".to_owned(),
             updated_at: attache_protocol::Timestamp::from_millis(i64::try_from(millis).unwrap()),

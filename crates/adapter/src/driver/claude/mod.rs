@@ -15,10 +15,10 @@ use std::path::Path;
 
 use attache_protocol::wire::{adapter::TaskReply, host_session::CLAUDE_RESUME};
 
-use super::{DriverRun, HostDialect, HostDriver};
-use crate::{Environment, HostSetup, KeptSession, SessionChoice};
+use super::{DialectDriver, DriverRun, HostDialect};
+use crate::{Environment, HostSetup, SessionChoice, StoredHostSession};
 
-pub type ClaudeDriver = HostDriver<ClaudeDialect>;
+pub type ClaudeDriver = DialectDriver<ClaudeDialect>;
 
 #[derive(Debug)]
 pub struct ClaudeDialect;
@@ -30,7 +30,7 @@ impl HostDialect for ClaudeDialect {
     const TAKES_INPUT: bool = true;
     const RESUME: Option<&str> = Some(CLAUDE_RESUME);
 
-    fn kept_sessions(environment: &Environment, folder: &Path, choice: SessionChoice<'_>) -> Vec<KeptSession> {
+    fn kept_sessions(environment: &Environment, folder: &Path, choice: SessionChoice<'_>) -> Vec<StoredHostSession> {
         run::config_folder(environment).map(|config| kept_sessions::list(&config, folder, choice)).unwrap_or_default()
     }
 

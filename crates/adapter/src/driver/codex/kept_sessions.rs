@@ -5,7 +5,7 @@ use std::path::Path;
 use attache_protocol::{Json, wire::host_session::is_session_id};
 use serde::Deserialize;
 
-use crate::host::session_file::{self, KeptSession, SessionChoice, SessionFile};
+use crate::host::session_file::{self, SessionChoice, SessionFile, StoredHostSession};
 
 /// One line of a session.
 #[derive(Debug, Deserialize)]
@@ -57,7 +57,7 @@ const MAX_FILES: usize = 2000;
 const MAX_READ: usize = 300;
 
 /// The sessions of a folder, which is named without links, newest first. `home` is the program's own folder.
-pub(super) fn list(home: &Path, folder: &Path, choice: SessionChoice<'_>) -> Vec<KeptSession> {
+pub(super) fn list(home: &Path, folder: &Path, choice: SessionChoice<'_>) -> Vec<StoredHostSession> {
     let mut files = Vec::new();
     let mut days: Vec<_> = vec![home.join("sessions")];
     for _level in ["year", "month", "day"] {
@@ -86,7 +86,7 @@ fn newest_first(folder: &Path) -> Vec<std::path::PathBuf> {
 }
 
 /// `None` if it isn't a session of this folder that a person could continue.
-fn session(file: &SessionFile, folder: &Path, name: impl Fn(&str) -> Option<String>) -> Option<KeptSession> {
+fn session(file: &SessionFile, folder: &Path, name: impl Fn(&str) -> Option<String>) -> Option<StoredHostSession> {
     let lines = file.lines();
     let meta = lines.first::<RolloutLine>().find(|line| line.kind == "session_meta")?.payload;
     let is_here = meta.cwd.as_deref().is_some_and(|cwd| session_file::is_in(folder, cwd));
@@ -95,7 +95,7 @@ fn session(file: &SessionFile, folder: &Path, name: impl Fn(&str) -> Option<Stri
         return None;
     }
     let title = name(&meta.id).or_else(|| lines.first::<RolloutLine>().find_map(RolloutLine::said))?;
-    Some(KeptSession { id: meta.id, title: session_file::title(&title)?, updated_at: file.modified })
+    Some(StoredHostSession { id: meta.id, title: session_file::title(&title)?, updated_at: file.modified })
 }
 
 // === impl RolloutLine ===

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use attache_protocol::wire::{adapter::TaskReply, host_session::CODEX_RESUME};
 
 use self::conversation::{CodexConversation, OpenedThread, ThreadOptions, ThreadPersistence};
-use super::{DriverRun, HostDialect, HostDriver};
+use super::{DialectDriver, DriverRun, HostDialect};
 use crate::{
-    Environment, KeptSession, SessionChoice,
+    Environment, SessionChoice, StoredHostSession,
     attachment::{self, Attachment, PreparedTask},
     host::{
         HostLaunch, HostMemory, HostProcess, HostSetup, HostTurn, TurnVerdict, limits,
@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-pub type CodexDriver = HostDriver<CodexDialect>;
+pub type CodexDriver = DialectDriver<CodexDialect>;
 
 #[derive(Debug)]
 pub struct CodexDialect;
@@ -43,7 +43,7 @@ impl HostDialect for CodexDialect {
     const TAKES_INPUT: bool = true;
     const RESUME: Option<&str> = Some(CODEX_RESUME);
 
-    fn kept_sessions(environment: &Environment, folder: &Path, choice: SessionChoice<'_>) -> Vec<KeptSession> {
+    fn kept_sessions(environment: &Environment, folder: &Path, choice: SessionChoice<'_>) -> Vec<StoredHostSession> {
         home(environment).map(|home| kept_sessions::list(&home, folder, choice)).unwrap_or_default()
     }
 

@@ -5,7 +5,7 @@ use attache_protocol::{Actor, DelegationId, rules::delegation::DelegationStatus}
 use super::StepGenerator;
 use crate::{
     conformance::step::{ListToRead, StoreStep},
-    record::delegation::{DelegationFilter, NewDelegation},
+    record::delegation::{DelegationFilter, DelegationUpdate},
 };
 
 /// Only a few, so that they collide.
@@ -24,7 +24,7 @@ impl StepGenerator {
         let agent = self.draw.percent(50).then(|| self.agent());
         StoreStep::PublishDelegation(
             self.context(),
-            NewDelegation { id, owner, agent, status, shown: self.draw.json() },
+            DelegationUpdate { id, owner, agent, status, shown: self.draw.json() },
         )
     }
 
