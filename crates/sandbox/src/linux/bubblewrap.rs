@@ -69,39 +69,20 @@ pub(super) fn arguments(program: &Path, walls: &Walls, stage: &Path) -> Vec<OsSt
     for path in walls.read.iter().filter(is_new) {
         words.bind("--ro-bind", path);
     }
-    let writable = || walls.write.iter().chain([&walls.cwd]);
-    for path in writable() {
+    for path in writable(walls) {
         words.bind("--bind", path);
     }
-    for FileOverlay { file, shown_at } in &walls.overlays {
-        words.0.extend(["--bind".into(), file.into(), shown_at.into()]);
-    }
-    // Looked at now: they may not have been there when the adapter started.
-    let hidden: Vec<PathBuf> = walls.hide.iter().filter_map(|path| path.canonicalize().ok()).collect();
-    // What is in a hidden folder is hidden with it.
-    let is_nested = |path: &Path| hidden.iter().any(|other| path != other && path.starts_with(other));
-    let covered: Vec<&PathBuf> = hidden.iter().filter(|path| path.is_dir() && !is_nested(path)).collect();
-    // A mount can't be moved, so whoever is inside can't move a folder away with what is hidden in it. Each once and all
-    // before anything is covered: a second one would uncover what is below.
-    let above = above(covered.iter().copied(), walls);
-    above.iter().for_each(|folder| words.bind("--bind", folder));
-    for path in covered {
-        words.add(["--tmpfs"]);
-        words.0.push(path.into());
-    }
-    // A folder of ours may hold the one to work in, such as a mounted one.
-    let shown: Vec<&PathBuf> = writable().filter(|path| hidden.iter().any(|other| path.starts_with(other))).collect();
-    shown.iter().for_each(|path| words.bind("--bind", path));
-    // Those in it are covered with it.
-    for FileOverlay { file, shown_at } in &walls.overlays {
-        if shown.iter().any(|path| shown_at.starts_with(path)) {
-            words.0.extend(["--bind".into(), file.into(), shown_at.into()]);
+    // From the outside in, so that nothing uncovers what is below it.
+    let mut layers = layers(walls);
+    layers.sort_by_key(|(_, place)| place.components().count());
+    for (layer, place) in layers {
+        match layer {
+            MountLayer::Open => words.bind("--bind", place),
+            MountLayer::Fixed => words.bind("--ro-bind", place),
+            MountLayer::Hidden => words.0.extend(["--tmpfs".into(), place.into()]),
+            MountLayer::Overlay(file) => words.0.extend(["--bind".into(), file.into(), place.into()]),
         }
     }
-    for folder in self::above(walls.fixed.iter(), walls).difference(&above) {
-        words.bind("--bind", folder);
-    }
-    walls.fixed.iter().for_each(|path| words.bind("--ro-bind", path));
     words.add(["--chdir"]);
     words.0.push(walls.cwd.clone().into());
     words.add(["--"]);
@@ -129,10 +110,32 @@ pub(crate) fn file_view(program: &Path, read: &[&Path], write: &[&Path]) -> Vec<
     words.0
 }
 
-/// Leaves only what is there now. Looked at once: another file system may say something else every time.
-pub(super) fn keep_existing(walls: &mut Walls) {
+/// Leaves only what is there now and isn't hidden. Looked at once: another file system may say something else every time.
+pub(super) fn settle(walls: &mut Walls) -> io::Result<()> {
+    // They may not have been there when the adapter started.
+    let mut hidden = real_paths(&walls.hide)?;
+    hidden.retain(|path| path.is_dir());
+    walls.hide = hidden.into_iter().collect();
+    // What is in a hidden folder is hidden with it.
+    let mut inner = walls.hide.clone();
+    inner.retain(|path| is_covered(path, walls, |other| other != path));
+    walls.hide.retain(|path| !inner.contains(path));
     let fixed = std::mem::take(&mut walls.fixed);
-    walls.fixed = fixed.into_iter().filter(|path| path.exists() && is_inside(path, walls)).collect();
+    let is_visible = |path: &Path| is_inside(path, walls) && !is_hidden(path, walls);
+    let fixed = fixed.into_iter().filter(|path| path.exists() && is_visible(path)).collect();
+    let overlays = walls.overlays.iter().filter(|overlay| !is_hidden(&overlay.shown_at, walls)).cloned().collect();
+    (walls.fixed, walls.overlays) = (fixed, overlays);
+    Ok(())
+}
+
+/// Without links. What isn't there has none, and whatever else can't be looked up might be there.
+pub(super) fn real_paths(paths: &[PathBuf]) -> io::Result<BTreeSet<PathBuf>> {
+    let real = |path: &PathBuf| match path.canonicalize() {
+        Ok(real) => Some(Ok(real)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
+        Err(error) => Some(Err(io::Error::new(error.kind(), format!("{} can't be hidden: {error}", path.display())))),
+    };
+    paths.iter().filter_map(real).collect()
 }
 
 /// Whether the namespaces have been created yet.
@@ -145,12 +148,12 @@ pub(super) enum NamespaceSide {
 /// Which files and folders those are that others may replace: the working folder, what else can be written to, the exact
 /// ones, and the fixed ones with those above them. bubblewrap looks for them by their paths. Another process could have put a link
 /// there meanwhile, and the inside would be larger than the walls. Whoever serves the file system of a borrowed folder
-/// decides what is at a path, every time; only the kernel's mount table is reliable.
+/// decides what is at a path, every time; only the kernel's mount table is reliable. What is hidden must be covered inside.
 pub(super) fn identity(walls: &Walls, side: NamespaceSide) -> io::Result<u64> {
     let mut hasher = DefaultHasher::new();
     let mounts = MountTable::read()?;
     let folders = [&walls.cwd].into_iter().chain(&walls.write).chain(&walls.exact).map(PathBuf::as_path);
-    let fixed = walls.fixed.iter().map(PathBuf::as_path).chain(above(walls.fixed.iter(), walls));
+    let fixed = walls.fixed.iter().map(PathBuf::as_path).chain(pinned(walls));
     for path in folders.chain(fixed).collect::<BTreeSet<&Path>>() {
         let found = fstat(open_path::open(path)?)?;
         let device = match side {
@@ -160,17 +163,77 @@ pub(super) fn identity(walls: &Walls, side: NamespaceSide) -> io::Result<u64> {
         let device = device.ok_or_else(|| io::Error::other("something else is mounted there"))?;
         (path, device, found.st_dev, found.st_ino).hash(&mut hasher);
     }
+    if side == NamespaceSide::Inside {
+        walls.hide.iter().filter(|path| !is_writable(path, walls)).try_for_each(|path| check_covered(path, &mounts))?;
+    }
     Ok(hasher.finish())
 }
 
-/// The folders on the way to these that could be moved otherwise, from the outside in.
-fn above<'a>(paths: impl Iterator<Item = &'a PathBuf>, walls: &Walls) -> BTreeSet<&'a Path> {
-    paths.flat_map(|path| path.ancestors().skip(1)).filter(|folder| is_inside(folder, walls)).collect()
+/// The path itself leads to the empty folder that is mounted there, and not to something that is mounted above it.
+fn check_covered(hidden: &Path, mounts: &MountTable) -> io::Result<()> {
+    let found = fstat(open_path::open(hidden)?)?.st_dev;
+    let device = format!("{}:{}", rustix::fs::major(found), rustix::fs::minor(found));
+    match mounts.empty_folder_at(hidden) {
+        Some(empty) if empty == device => Ok(()),
+        _ => Err(io::Error::other(format!("{} isn't hidden", hidden.display()))),
+    }
+}
+
+/// What is at a place inside.
+enum MountLayer<'a> {
+    /// As it is outside.
+    Open,
+    Hidden,
+    Overlay(&'a Path),
+    Fixed,
+}
+
+/// What is mounted in and on the writable folders. At one place, the last of these counts.
+fn layers(walls: &Walls) -> Vec<(MountLayer<'_>, &Path)> {
+    let pinned = pinned(walls).into_iter().map(|folder| (MountLayer::Open, folder));
+    let hidden = walls.hide.iter().map(|path| (MountLayer::Hidden, path.as_path()));
+    // A folder of ours may hold the one to work in, such as a mounted one.
+    let is_shown = |path: &&PathBuf| walls.hide.iter().any(|hidden| path.starts_with(hidden));
+    let shown = writable(walls).filter(is_shown).map(|path| (MountLayer::Open, path.as_path()));
+    let overlays =
+        walls.overlays.iter().map(|FileOverlay { file, shown_at }| (MountLayer::Overlay(file), shown_at.as_path()));
+    let fixed = walls.fixed.iter().map(|path| (MountLayer::Fixed, path.as_path()));
+    pinned.chain(hidden).chain(shown).chain(overlays).chain(fixed).collect()
+}
+
+/// The folders on the way to what is hidden, fixed or shown in the place of something else. A mount can't be moved, so
+/// whoever is inside can't move a folder away with what is in it.
+fn pinned(walls: &Walls) -> BTreeSet<&Path> {
+    let overlays = walls.overlays.iter().map(|overlay| &overlay.shown_at);
+    let mounted = walls.hide.iter().chain(&walls.fixed).chain(overlays);
+    let above = mounted.flat_map(|path| path.ancestors().skip(1));
+    let is_fixed = |folder: &Path| walls.fixed.iter().any(|fixed| folder.starts_with(fixed));
+    above.filter(|folder| is_inside(folder, walls) && !is_hidden(folder, walls) && !is_fixed(folder)).collect()
+}
+
+fn writable(walls: &Walls) -> impl Iterator<Item = &PathBuf> {
+    walls.write.iter().chain([&walls.cwd])
+}
+
+fn is_writable(path: &Path, walls: &Walls) -> bool {
+    writable(walls).any(|folder| folder == path)
 }
 
 /// Below a folder that can be written to.
 fn is_inside(path: &Path, walls: &Walls) -> bool {
-    walls.write.iter().chain([&walls.cwd]).any(|folder| path != folder && path.starts_with(folder))
+    writable(walls).any(|folder| path != folder && path.starts_with(folder))
+}
+
+/// A hidden folder, or in one without being in a writable folder that is shown there.
+fn is_hidden(path: &Path, walls: &Walls) -> bool {
+    is_covered(path, walls, |_| true)
+}
+
+/// The same, as if only these folders were hidden.
+fn is_covered(path: &Path, walls: &Walls, counts: impl Fn(&PathBuf) -> bool) -> bool {
+    let depth = |folder: &PathBuf| path.starts_with(folder).then(|| folder.components().count());
+    let hidden = walls.hide.iter().filter(|folder| counts(folder)).filter_map(depth).max();
+    hidden > writable(walls).filter_map(depth).max()
 }
 
 /// A folder of its own: a link such as `/var/run` leads to one that is hidden already.
@@ -210,7 +273,7 @@ mod tests {
 
     fn line(walls: &Walls) -> String {
         let mut walls = walls.clone();
-        keep_existing(&mut walls);
+        settle(&mut walls).unwrap();
         let words = arguments(Path::new("/usr/bin/bwrap"), &walls, Path::new("/opt/attache"));
         words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
     }
@@ -260,8 +323,49 @@ mod tests {
         };
         let bind = |path: &Path| at(format!("--bind {0} {0} ", path.display()));
         let cover = |path: &Path| at(format!("--tmpfs {} ", path.display()));
-        let order = [bind(&root), bind(&root.join("a")), bind(&root.join("a/b")), cover(&second), cover(&first)];
+        let order = [bind(&root), bind(&root.join("a")), bind(&root.join("a/b")), cover(&first), cover(&second)];
         assert!(order.is_sorted(), "{line}");
+    }
+
+    /// What is fixed in a hidden folder is hidden, and so is another hidden folder in one that is shown in it.
+    #[test]
+    fn what_is_fixed_uncovers_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let at = |path: &str| root.join(path);
+        for path in ["keys/tree/.git", "other/.git", "came/mine/.git", "came/theirs", "came/mine/deep", "login"] {
+            std::fs::create_dir_all(at(path)).unwrap();
+        }
+        for file in ["keys/tree/.git/config", "other/.git/config", "came/mine/.git/config", "login/.git"] {
+            std::fs::write(at(file), "").unwrap();
+        }
+        let mut walls = Walls::open(&root).limit(&[SandboxLimit::CwdOnly]);
+        walls.hide = ["keys", "other", "came", "came/mine/deep", "absent"].map(at).into();
+        walls.write = vec![at("came/mine")];
+        walls.fixed = ["keys/tree/.git/config", "other/.git", "came/mine/.git/config", "login/.git"].map(at).into();
+        let overlay = |place: &str| FileOverlay { file: "/srv/copy".into(), shown_at: at(place) };
+        walls.overlays = ["login/token", "other/token"].map(overlay).into();
+        let line = line(&walls);
+        let last = |path: &str| {
+            let place = format!(" {} ", at(path).display());
+            line.rfind(&place).map(|found| line[..found].rsplit("--").next().unwrap().split(' ').next().unwrap())
+        };
+        for hidden in ["keys", "other", "came", "came/mine/deep"] {
+            assert_eq!(last(hidden), Some("tmpfs"), "{hidden} {line}");
+        }
+        for absent in ["keys/tree", "keys/tree/.git", "keys/tree/.git/config", "other/.git", "other/token", "absent"] {
+            assert_eq!(last(absent), None, "{absent} {line}");
+        }
+        assert_eq!(last("came/mine/.git/config"), Some("ro-bind"), "{line}");
+        assert_eq!(last("came/mine/.git"), Some("bind"), "{line}");
+        // A folder comes before what is mounted in it.
+        let first_in = |folder: &str, inside: &str| {
+            let at = |path: &str| line.rfind(&format!(" {} ", at(path).display())).unwrap();
+            assert!(at(folder) < at(inside), "{folder} {inside} {line}");
+        };
+        first_in("login", "login/token");
+        first_in("came", "came/mine");
+        first_in("came/mine", "came/mine/deep");
     }
 
     #[test]

@@ -15,6 +15,7 @@ struct MountEntry {
     /// The number of the file system.
     device: String,
     mount_point: PathBuf,
+    is_empty_folder: bool,
 }
 
 // === impl MountTable ===
@@ -28,7 +29,10 @@ impl MountTable {
         let entry = |line: &[u8]| {
             let mut fields = line.split(|byte| *byte == b' ');
             let device = String::from_utf8_lossy(fields.nth(2)?).into_owned();
-            Some(MountEntry { device, mount_point: unescape(fields.nth(1)?) })
+            let mount_point = unescape(fields.nth(1)?);
+            // The kind of file system follows the optional fields, which a dash ends.
+            let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+            Some(MountEntry { device, mount_point, is_empty_folder: kind == b"tmpfs" })
         };
         Self(table.split(|byte| *byte == b'\n').filter_map(entry).collect())
     }
@@ -41,7 +45,16 @@ impl MountTable {
 
     /// The file system that is mounted exactly there.
     pub(super) fn device_at(&self, path: &Path) -> Option<&str> {
-        self.0.iter().rfind(|entry| entry.mount_point == path).map(|entry| entry.device.as_str())
+        self.entry_at(path).map(|entry| entry.device.as_str())
+    }
+
+    /// The same, if it is one in memory, which was made empty.
+    pub(super) fn empty_folder_at(&self, path: &Path) -> Option<&str> {
+        self.entry_at(path).filter(|entry| entry.is_empty_folder).map(|entry| entry.device.as_str())
+    }
+
+    fn entry_at(&self, path: &Path) -> Option<&MountEntry> {
+        self.0.iter().rfind(|entry| entry.mount_point == path)
     }
 }
 
@@ -72,5 +85,7 @@ mod tests {
         assert_eq!(table.device_of(Path::new("/home/ann/a b/c")), Some("0:41"));
         assert_eq!(table.device_at(Path::new("/home/ann/a b")), Some("0:41"));
         assert_eq!(table.device_at(Path::new("/home/ann/a b/c")), None);
+        assert_eq!(table.empty_folder_at(Path::new("/home/ann/a b")), Some("0:41"));
+        assert_eq!(table.empty_folder_at(Path::new("/")), None);
     }
 }

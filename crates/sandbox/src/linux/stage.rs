@@ -39,7 +39,7 @@ pub(crate) fn arguments(launcher: &Launcher, walls: &Walls) -> io::Result<Vec<Os
     }
     let mut walls = walls.clone();
     let identity = if bwrap.is_some() {
-        bubblewrap::keep_existing(&mut walls);
+        bubblewrap::settle(&mut walls)?;
         bubblewrap::identity(&walls, NamespaceSide::Outside)?
     } else {
         open_path::resolve(&mut walls)?;
@@ -61,7 +61,7 @@ fn uses(walls: &Walls, mechanism: Mechanism) -> bool {
 fn check_hidden(walls: &Walls) -> io::Result<()> {
     let visible: Vec<PathBuf> =
         walls.read.iter().chain(&walls.write).chain([&walls.cwd]).filter_map(|path| path.canonicalize().ok()).collect();
-    let hidden = walls.hide.iter().filter_map(|path| path.canonicalize().ok());
+    let hidden = bubblewrap::real_paths(&walls.hide)?;
     match hidden.into_iter().find(|path| visible.iter().any(|folder| path.starts_with(folder))) {
         Some(path) => Err(io::Error::other(format!(
             "{} can't be hidden from it without bubblewrap; work in another folder, or install bubblewrap",
