@@ -5,12 +5,13 @@
 use std::{
     fs::File,
     io,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{Access, Mode, OFlags};
+use rustix::{fs::Access, io::Errno, process::geteuid};
 
-use crate::system::folder_marks;
+use crate::{look_up, system::folder_marks};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FolderUser {
@@ -30,9 +31,20 @@ pub enum FolderUseError {
     /// The other kind works there.
     #[error("{} is in use", .0.display())]
     Busy(PathBuf),
-    /// A file system without locks, for example.
+    /// A file system without locks.
     #[error("{}: {source}", .path.display())]
     Unmarked { path: PathBuf, source: io::Error },
+    /// Whoever works there may be unseen.
+    #[error("{}: {source}", .path.display())]
+    Unreachable { path: PathBuf, source: io::Error },
+}
+
+/// Set on one folder.
+struct Mark<'a> {
+    path: &'a Path,
+    folder: File,
+    /// Rather than on one above it.
+    is_own: bool,
 }
 
 // === impl FolderUser ===
@@ -75,28 +87,20 @@ impl FolderUse {
     fn add(&mut self, user: FolderUser, folder: &Path) -> Result<(), FolderUseError> {
         let mut marked = Vec::new();
         for (distance, path) in folder.ancestors().enumerate() {
-            let opened = open(path).and_then(|file| {
-                folder_marks::set(&file, user.below())?;
-                if distance == 0 {
-                    folder_marks::set(&file, user.here())?;
+            let is_own = distance == 0;
+            match Mark::set(user, path, is_own) {
+                Ok(Some(mark)) => marked.push(mark),
+                // Nobody of ours works in what this user can't open, or leaves a mark where there are none.
+                Ok(None) | Err(FolderUseError::Unmarked { .. }) if !is_own => {}
+                Ok(None) => {
+                    return Err(FolderUseError::Unreachable { path: path.to_owned(), source: Errno::ACCESS.into() });
                 }
-                Ok(file)
-            });
-            match opened {
-                Ok(file) => marked.push((path, file, distance == 0)),
-                Err(source) if distance == 0 => {
-                    return Err(FolderUseError::Unmarked { path: path.to_owned(), source });
-                }
-                // Nobody of ours works in what this user can't open.
-                Err(_) => {}
+                Err(error) => return Err(error),
             }
         }
-        let busy = marked.iter().find_map(|(path, file, is_own)| {
-            let mark = if *is_own { user.other().below() } else { user.other().here() };
-            let counts = *is_own || can_be_changed(path);
-            (counts && folder_marks::is_set(file, mark).unwrap_or(false)).then(|| path.to_path_buf())
-        });
-        self.0.extend(marked.into_iter().map(|(_, file, _)| file));
+        let busy = marked.iter().map(|mark| Ok(mark.meets(user.other())?.then(|| mark.path.to_owned())));
+        let busy = busy.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().next();
+        self.0.extend(marked.into_iter().map(|mark| mark.folder));
         busy.map_or(Ok(()), |path| Err(FolderUseError::Busy(path)))
     }
 }
@@ -108,14 +112,42 @@ impl Drop for FolderUse {
     }
 }
 
-/// Where this user can't write, nobody of ours does any harm, and other users could keep a mark.
-fn can_be_changed(folder: &Path) -> bool {
-    rustix::fs::access(folder, Access::WRITE_OK).is_ok()
-}
+// === impl Mark ===
 
-fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+impl<'a> Mark<'a> {
+    /// `None` if the folder belongs to another user, and is closed.
+    fn set(user: FolderUser, path: &'a Path, is_own: bool) -> Result<Option<Self>, FolderUseError> {
+        let unreachable = |source| FolderUseError::Unreachable { path: path.to_owned(), source };
+        let Some(folder) = look_up::open_folder(path).map_err(unreachable)? else { return Ok(None) };
+        let mark = Self { path, folder, is_own };
+        folder_marks::set(&mark.folder, user.below()).map_err(|error| mark.failed(error))?;
+        if is_own {
+            folder_marks::set(&mark.folder, user.here()).map_err(|error| mark.failed(error))?;
+        }
+        Ok(Some(mark))
+    }
+
+    /// Whether somebody of this kind works there, or around there if it's the folder itself.
+    fn meets(&self, other: FolderUser) -> Result<bool, FolderUseError> {
+        let mark = if self.is_own { other.below() } else { other.here() };
+        let is_set = folder_marks::is_set(&self.folder, mark).map_err(|error| self.failed(error))?;
+        Ok(is_set && (self.is_own || self.can_be_changed()))
+    }
+
+    /// Where this user can't write, nobody of ours does any harm, and other users could keep a mark. What the mode of its own
+    /// folder says doesn't count: whoever works there can change it.
+    fn can_be_changed(&self) -> bool {
+        let is_ours = |found: std::fs::Metadata| found.uid() == geteuid().as_raw();
+        self.folder.metadata().map_or(true, is_ours) || rustix::fs::access(self.path, Access::WRITE_OK).is_ok()
+    }
+
+    fn failed(&self, source: io::Error) -> FolderUseError {
+        let path = self.path.to_owned();
+        match look_up::has_no_locks(&source) {
+            true => FolderUseError::Unmarked { path, source },
+            false => FolderUseError::Unreachable { path, source },
+        }
+    }
 }
 
 #[cfg(all(test, target_os = "linux", not(attache_portable)))]
@@ -123,6 +155,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::look_up::tests::{as_ordinary_user, set_mode};
 
     /// Whether this kind can begin in the folder.
     fn can_begin(user: FolderUser, folder: &Path) -> bool {
@@ -155,6 +188,35 @@ mod tests {
         }
     }
 
+    /// Whoever works in a folder chooses its mode.
+    #[test]
+    fn a_closed_folder_keeps_nobody_apart_less() {
+        as_ordinary_user(|| {
+            let root = tempfile::tempdir().unwrap();
+            let root = root.path().canonicalize().unwrap();
+            let (work, sub) = (root.join("work"), root.join("work/sub"));
+            fs::create_dir_all(&sub).unwrap();
+            for (user, other) in [(FolderUser::Walled, FolderUser::Open), (FolderUser::Open, FolderUser::Walled)] {
+                for mode in [0o000, 0o300, 0o500] {
+                    // Before it began, while it works, and around the folder of the other.
+                    set_mode(&work, mode);
+                    let held = FolderUse::begin(user, [work.as_path()]).unwrap();
+                    for folder in [&work, &sub] {
+                        set_mode(&work, mode);
+                        assert!(!can_begin(other, folder), "{other:?} beside {user:?} in {folder:?} {mode:o}");
+                    }
+                    drop(held);
+                    set_mode(&work, mode);
+                    let held = FolderUse::begin(user, [sub.as_path()]).unwrap();
+                    set_mode(&sub, mode);
+                    set_mode(&work, mode);
+                    assert!(!can_begin(other, &work), "{other:?} around {user:?} {mode:o}");
+                    drop(held);
+                }
+            }
+        });
+    }
+
     #[test]
     fn who_is_refused_leaves_no_mark() {
         let root = tempfile::tempdir().unwrap();
@@ -166,6 +228,6 @@ mod tests {
         assert!(can_begin(FolderUser::Walled, &root));
         let missing = root.join("missing");
         let error = FolderUse::begin(FolderUser::Walled, [missing.as_path()]).unwrap_err();
-        assert!(matches!(&error, FolderUseError::Unmarked { path, .. } if *path == missing), "{error}");
+        assert!(matches!(&error, FolderUseError::Unreachable { path, .. } if *path == missing), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Operating system services that need care: private files, locks between processes, who works in a folder, paths that must not lead out of a
+//! Operating system services that need care: private files, locks between processes, who works in a folder, look-ups where others choose the modes, paths that must not lead out of a
 //! folder, handles of files, watched folders, removal of what others have filled, the processes of a run (what they may use, and what is left behind), the
 //! service manager, the programs we start ourselves, and ports that every program of the machine reaches.
 //!
@@ -12,6 +12,7 @@ pub mod folder_event;
 pub mod folder_use;
 pub mod local_port;
 pub mod lock;
+pub mod look_up;
 pub mod own_address;
 pub mod path_error;
 pub mod placeholder;

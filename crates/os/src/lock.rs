@@ -4,13 +4,13 @@
 use std::{
     fs::{File, TryLockError},
     io,
-    path::Path,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
-use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
-use crate::private_file::open_or_create;
+use crate::{look_up, private_file::open_or_create};
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// How long those who are alone in a folder wait for each other.
@@ -68,32 +68,48 @@ fn locked(tried: Result<(), TryLockError>) -> io::Result<bool> {
 #[derive(Debug)]
 pub struct FolderLock(Vec<File>);
 
+/// What keeps somebody from being alone in folders.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderLockError {
+    #[error("{} is in use", .0.display())]
+    Busy(PathBuf),
+    /// Whoever works there may be unseen.
+    #[error("{}: {source}", .path.display())]
+    Unreachable { path: PathBuf, source: io::Error },
+}
+
 impl FolderLock {
     /// Held together with others like it. `None` if somebody is alone there for longer than the timeout.
     pub fn shared(folder: &Path, timeout: Duration) -> io::Result<Option<Self>> {
-        let file = open_folder(folder)?;
+        let file = look_up::open_folder(folder)?.ok_or(Errno::ACCESS)?;
         let is_locked = retried(timeout, || locked(file.try_lock_shared()))?;
         Ok(is_locked.then(|| Self(vec![file])))
     }
 
     /// Held by nobody else. Waits for others who are alone there, which takes them a while, and until the timeout for those
-    /// who share it: their folder is the error. One that isn't there, or that a file system doesn't lock, is left out.
-    pub fn alone<'a>(folders: impl IntoIterator<Item = &'a Path>, timeout: Duration) -> Result<Self, &'a Path> {
+    /// who share it. A folder that isn't there, that this user can't open, or that a file system doesn't lock, is left out.
+    pub fn alone<'a>(
+        folders: impl IntoIterator<Item = &'a Path>,
+        timeout: Duration,
+    ) -> Result<Self, FolderLockError> {
         let folders: Vec<&Path> = folders.into_iter().collect();
         let mut waited = Duration::ZERO;
         loop {
-            let (mut held, mut busy) = (Self(Vec::new()), None);
+            let (mut held, mut busy) = (Self(Vec::new()), false);
             for folder in &folders {
-                let Ok(file) = open_folder(folder) else { continue };
+                let unreachable = |source| FolderLockError::Unreachable { path: folder.to_path_buf(), source };
+                let Some(file) = open_if_there(folder).map_err(unreachable)? else { continue };
                 match holder(&file) {
                     Ok(None) => held.0.push(file),
-                    Ok(Some(Holder::Shared)) if waited >= timeout => return Err(folder),
-                    Ok(Some(Holder::Alone)) if waited >= timeout.max(ALONE_TIMEOUT) => return Err(folder),
-                    Ok(Some(_)) => busy = Some(folder),
-                    Err(_) => {}
+                    Ok(Some(holder)) if waited >= holder.patience(timeout) => {
+                        return Err(FolderLockError::Busy(folder.to_path_buf()));
+                    }
+                    Ok(Some(_)) => busy = true,
+                    Err(error) if look_up::has_no_locks(&error) => {}
+                    Err(source) => return Err(unreachable(source)),
                 }
             }
-            if busy.is_none() {
+            if !busy {
                 return Ok(held);
             }
             drop(held);
@@ -103,10 +119,27 @@ impl FolderLock {
     }
 }
 
+fn open_if_there(folder: &Path) -> io::Result<Option<File>> {
+    match look_up::open_folder(folder) {
+        Err(error) if look_up::is_absent(&error) => Ok(None),
+        opened => opened,
+    }
+}
+
 /// Who has a folder.
 enum Holder {
     Shared,
     Alone,
+}
+
+impl Holder {
+    /// How long one waits for it.
+    fn patience(&self, timeout: Duration) -> Duration {
+        match self {
+            Self::Shared => timeout,
+            Self::Alone => timeout.max(ALONE_TIMEOUT),
+        }
+    }
 }
 
 /// Takes the lock, unless somebody has it.
@@ -134,11 +167,6 @@ impl Drop for FolderLock {
     }
 }
 
-fn open_folder(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,12 +180,31 @@ mod tests {
         let alone = || FolderLock::alone([parent.path(), &folder, &missing], Duration::ZERO);
         let (one, other) = (shared(), shared());
         assert!(one.is_some() && other.is_some());
-        assert_eq!(alone().unwrap_err(), folder);
+        assert!(matches!(alone(), Err(FolderLockError::Busy(busy)) if busy == folder));
         drop((one, other));
         let held = alone().unwrap();
         assert!(shared().is_none());
         drop(held);
         assert!(shared().is_some());
+    }
+
+    /// Whoever works in a folder chooses its mode.
+    #[cfg(all(target_os = "linux", not(attache_portable)))]
+    #[test]
+    fn a_closed_folder_is_locked_as_well() {
+        use crate::look_up::tests::{as_ordinary_user, set_mode};
+
+        as_ordinary_user(|| {
+            let parent = tempfile::tempdir().unwrap();
+            let folder = parent.path().canonicalize().unwrap().join("folder");
+            std::fs::create_dir(&folder).unwrap();
+            set_mode(&folder, 0o000);
+            let shared = FolderLock::shared(&folder, Duration::ZERO).unwrap();
+            assert!(shared.is_some());
+            set_mode(&folder, 0o300);
+            let alone = FolderLock::alone([folder.as_path()], Duration::ZERO);
+            assert!(matches!(alone, Err(FolderLockError::Busy(busy)) if busy == folder));
+        });
     }
 
     /// Two who are alone in different folders meet in those above, where neither is in the other's way for long.
@@ -169,7 +216,7 @@ mod tests {
         let alone = || FolderLock::alone([parent.path(), &folder], Duration::ZERO);
         let other = FolderLock::alone([parent.path()], Duration::ZERO).unwrap();
         let user = FolderLock::shared(&folder, Duration::ZERO).unwrap();
-        assert_eq!(alone().unwrap_err(), folder);
+        assert!(matches!(alone(), Err(FolderLockError::Busy(busy)) if busy == folder));
         drop(user);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| alone().is_ok());

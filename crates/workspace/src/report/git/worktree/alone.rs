@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use attache_os::lock::FolderLock;
+use attache_os::{
+    lock::{FolderLock, FolderLockError},
+    look_up,
+};
 
 use super::Error;
 
@@ -22,7 +25,7 @@ pub(super) const CREATE_TIMEOUT: Duration = Duration::from_secs(10);
 /// works there.
 pub(super) fn in_repository(top: &Path, common: &Path, timeout: Duration) -> Result<FolderLock, Error> {
     let folders: BTreeSet<&Path> = top.ancestors().chain(common.ancestors()).filter(|folder| is_ours(folder)).collect();
-    FolderLock::alone(folders, timeout).map_err(|folder| Error::Busy(folder.to_owned()))
+    FolderLock::alone(folders, timeout).map_err(not_alone)
 }
 
 /// The same for the folders of files in it.
@@ -33,10 +36,19 @@ pub(super) fn in_folders_of(top: &Path, names: &[Vec<u8>]) -> Result<FolderLock,
         .filter(|folder| !folder.as_os_str().is_empty())
         .map(|folder| top.join(folder))
         .collect();
-    FolderLock::alone(folders.iter().map(PathBuf::as_path), TIMEOUT).map_err(|folder| Error::Busy(folder.to_owned()))
+    FolderLock::alone(folders.iter().map(PathBuf::as_path), TIMEOUT).map_err(not_alone)
+}
+
+fn not_alone(error: FolderLockError) -> Error {
+    match error {
+        FolderLockError::Busy(folder) => Error::Busy(folder),
+        FolderLockError::Unreachable { path, source } => Error::File { path, source },
+    }
 }
 
 /// Runs work in folders of this user. In one of another user, somebody else could keep a lock.
 fn is_ours(folder: &Path) -> bool {
-    folder.metadata().is_ok_and(|found| found.uid() == rustix::process::geteuid().as_raw())
+    let is_own = |found: std::fs::Metadata| found.uid() == rustix::process::geteuid().as_raw();
+    // What can't be looked at can't be locked either, which fails then.
+    look_up::metadata(folder).map_or(true, |found| found.is_some_and(is_own))
 }
