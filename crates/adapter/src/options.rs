@@ -9,7 +9,10 @@ use std::{
     sync::Arc,
 };
 
-use attache_os::control_group::{ControlGroup, ControlGroups, RunResources};
+use attache_os::{
+    control_group::{ControlGroup, ControlGroups, RunResources},
+    look_up,
+};
 use attache_protocol::{RunId, Secret, Timestamp, env::Env};
 
 use attache_sandbox::Launcher;
@@ -55,9 +58,9 @@ pub struct AdapterWalls {
     pub control_groups: Option<ControlGroups>,
 }
 
-/// Looks up the folders of the agents on this device, without links, when a run starts.
+/// Looks up the folders of the agents on this device, without links, when a run starts. Fails rather than leaving one out.
 #[derive(Clone)]
-pub struct OtherAgentFolders(pub Arc<dyn Fn() -> Vec<PathBuf> + Send + Sync>);
+pub struct OtherAgentFolders(pub Arc<dyn Fn() -> io::Result<Vec<PathBuf>> + Send + Sync>);
 
 impl fmt::Debug for OtherAgentFolders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -81,7 +84,7 @@ impl AdapterWalls {
     pub(crate) fn hidden(&self, cwd: &Path) -> io::Result<Vec<PathBuf>> {
         for HiddenFolder { path, .. } in self.hide.iter().filter(|folder| folder.is_below(cwd)) {
             // Only what is there can be hidden, and a process inside must not be the one that makes it.
-            if !path.exists() {
+            if !look_up::is_there(path)? {
                 fs::DirBuilder::new().mode(0o700).recursive(true).create(path)?;
             }
         }
@@ -98,10 +101,13 @@ impl AdapterWalls {
                 folder.path.display()
             ))),
             None => {
-                let is_folder = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
-                let is_below = |path: &PathBuf| path != cwd && path.starts_with(cwd) && is_folder(path);
-                let others = (self.others.0)().into_iter().filter(is_below);
-                Ok(self.folders().into_iter().chain(others).collect())
+                let mut hidden = self.folders();
+                for path in (self.others.0)()?.into_iter().filter(|path| path != cwd && path.starts_with(cwd)) {
+                    if look_up::is_folder(&path)? {
+                        hidden.push(path);
+                    }
+                }
+                Ok(hidden)
             }
         }
     }

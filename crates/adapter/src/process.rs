@@ -178,7 +178,7 @@ fn inside_walls(
 ) -> io::Result<Command> {
     let mut walls = Walls::open(job.real_folder()?).limit(&program.limits);
     walls.write.push(scratch.path().canonicalize()?);
-    walls.hide = own.hidden(&walls.cwd)?;
+    walls.hide.clone_from(&job.hidden);
     walls.fixed.clone_from(&repository.fixed);
     walls.processes = Some(own.resources.processes);
     // What comes with other runs isn't this one's.
@@ -194,7 +194,7 @@ fn inside_walls(
     let name = Path::new(&program.name);
     walls.read.extend(name.is_absolute().then(|| name.to_owned()));
     if walls.files == FileView::Declared {
-        let worked_in = inside::all_worked_in(&walls, job);
+        let worked_in = inside::all_worked_in(&walls, job)?;
         inside::show_toolchains(&mut walls, &job.environment, &worked_in);
         inside::keep_sound(&mut walls, &worked_in);
     }
@@ -212,7 +212,7 @@ pub(crate) fn command_outside_walls(name: &OsStr, job: &DriverRun) -> io::Result
         return Ok(command_for_run(name, job));
     }
     let search_path = job.environment.get("PATH").map_or(OsStr::new(program::SYSTEM_PATH), OsString::as_os_str);
-    let found = program::find_in(search_path, name, &job.worked_in())
+    let found = program::find_in(search_path, name, &job.worked_in()?)
         .ok_or_else(|| io::Error::from(rustix::io::Errno::NOENT))?;
     let mut command = command_for_run(found.as_os_str(), job);
     command.arg0(name);

@@ -5,7 +5,7 @@
 //! long as the run works, with content that changes nothing.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ffi::OsStr,
     fs,
     io::{self, Read as _, Write as _},
@@ -17,10 +17,13 @@ use std::{
 
 use attache_os::{
     file_space::is_fuse,
+    look_up,
     placeholder::{self, Placeholder},
     process_tree, program, small_file,
 };
 use attache_protocol::env::Env;
+use attache_workspace::export::REPOSITORIES;
+use rustix::io::Errno;
 
 use crate::{AdapterWalls, DriverRun, scratch::ScratchFolder};
 
@@ -32,7 +35,13 @@ pub struct GuardedRepository {
     pub fixed: Vec<PathBuf>,
     /// How many repositories are left out: those below the folder that were made last, if there are too many.
     pub left_out: usize,
+    /// Links through which settings of repositories below include files. A run may have made such a repository itself.
+    pub exposed: Vec<PathBuf>,
     placeholders: Vec<Placeholder>,
+    /// Folders that were made for placeholders, from the outside in.
+    made: Vec<PathBuf>,
+    /// What the run doesn't see.
+    hidden: Vec<PathBuf>,
     /// The folders that the run can change.
     roots: Vec<PathBuf>,
     /// Whether files are created, and repositories looked for below.
@@ -56,6 +65,15 @@ const MAX_SETTINGS: u64 = 1 << 20;
 enum SearchEnd {
     Complete,
     TooManyFolders,
+}
+
+/// What happens if settings include a file through a link in the folder, which the run could replace.
+#[derive(Clone, Copy)]
+enum LinkedInclude {
+    /// Nothing starts.
+    Refuse,
+    /// People are told: a run could make such a repository, and keep all later runs from starting.
+    Expose,
 }
 
 /// Programs; where remotes lead, because a push to a folder runs that folder's programs; and git's own folders of linked
@@ -102,12 +120,21 @@ impl GuardedRepository {
         match walls.launcher.has_namespaces() {
             true => {
                 let at = (job.scratch.as_path(), &job.env);
-                let mut guarded = Self::new([job.real_folder()?.as_path()], at.0, at.1)?;
+                let cwd = job.real_folder()?;
+                let hidden = job.hidden_from_git(&cwd);
+                let mut guarded = Self::new([cwd.as_path()], &hidden, at.0, at.1)?;
                 if guarded.left_out > 0 {
                     let message = format!(
                         "{} git repositories below the folder aren't protected, because there are too many; remove those that \
                          aren't needed",
                         guarded.left_out
+                    );
+                    job.events.log("warning", message);
+                }
+                for link in &guarded.exposed {
+                    let message = format!(
+                        "{} isn't protected: settings of a git repository below the folder include a file through this link",
+                        link.display()
                     );
                     job.events.log("warning", message);
                 }
@@ -120,10 +147,18 @@ impl GuardedRepository {
         }
     }
 
-    /// The repositories of these folders, which are canonical, and those below them. Fails if a link would lead to
-    /// settings or hooks, because the run could replace it.
-    pub fn new<'a>(folders: impl IntoIterator<Item = &'a Path>, scratch: &Path, env: &Env) -> io::Result<Self> {
+    /// The repositories of these folders, which are canonical, and those below them that aren't in a hidden one. Fails if a
+    /// link would lead to settings or hooks, because the run could replace it.
+    pub fn new<'a>(
+        folders: impl IntoIterator<Item = &'a Path>,
+        hidden: &[PathBuf],
+        scratch: &Path,
+        env: &Env,
+    ) -> io::Result<Self> {
         let mut guarded = Self::default();
+        for path in hidden {
+            guarded.hidden.extend(look_up::real_path(path)?);
+        }
         for folder in folders {
             // What is mounted from another machine takes time at each look. A delegator guards its repositories itself, and
             // reports what is tried.
@@ -135,17 +170,17 @@ impl GuardedRepository {
                 check_link(&git.join(name))?;
             }
             // First, so that nothing a run has made comes before it.
-            let is_folder = git.symlink_metadata().is_ok_and(|found| found.is_dir());
-            // Bare.
-            let is_bare = ["HEAD", "objects", "refs"].iter().all(|name| folder.join(name).exists());
-            let own: Vec<PathBuf> = [(is_folder, git), (is_bare, folder.to_owned())]
-                .into_iter()
-                .filter_map(|(is_one, git)| is_one.then_some(git))
-                .collect();
+            let mut own = Vec::new();
+            if look_up::is_folder(&git)? {
+                own.push(git);
+            }
+            if is_bare(folder)? {
+                own.push(folder.to_owned());
+            }
             for git in &own {
                 check_link(&git.join("objects/info"))?;
                 OTHER_OBJECTS.iter().try_for_each(|name| check_link(&git.join("objects/info").join(name)))?;
-                guarded.add(git, (scratch, env))?;
+                guarded.add(git, LinkedInclude::Refuse, (scratch, env))?;
             }
             guarded.add_nested(folder, own, (scratch, env))?;
         }
@@ -157,17 +192,20 @@ impl GuardedRepository {
     /// others are left out: if the next run didn't start because of them, a run could stop all that come after it.
     fn add_nested(&mut self, root: &Path, own: Vec<PathBuf>, at: (&Path, &Env)) -> io::Result<()> {
         let mut found = own;
-        if let SearchEnd::TooManyFolders = self.find_in_order(root, &mut found, |_| None) {
-            self.find_in_order(root, &mut found, created);
+        if let SearchEnd::TooManyFolders = self.find_in_order(root, &mut found, |_| None)? {
+            self.find_in_order(root, &mut found, created)?;
         }
-        let modules: Vec<PathBuf> = found.iter().flat_map(|git| modules(&git.join("modules"), MAX_DEPTH)).collect();
+        let mut modules = Vec::new();
+        for git in &found {
+            modules.extend(self::modules(&git.join("modules"), MAX_DEPTH)?);
+        }
         self.add_oldest(found.into_iter().chain(modules).collect(), at)
     }
 
     fn add_oldest(&mut self, mut found: Vec<PathBuf>, at: (&Path, &Env)) -> io::Result<()> {
         found.sort_by_cached_key(|git| (created(git), git.clone()));
         found.dedup();
-        found.iter().try_for_each(|git| self.add(git, at))
+        found.iter().try_for_each(|git| self.add(git, LinkedInclude::Expose, at))
     }
 
     fn find_in_order(
@@ -175,36 +213,54 @@ impl GuardedRepository {
         root: &Path,
         found: &mut Vec<PathBuf>,
         rank: impl Fn(&Path) -> Option<SystemTime>,
-    ) -> SearchEnd {
+    ) -> io::Result<SearchEnd> {
         let mut folders = BTreeMap::from([((None, 0_usize), (root.to_owned(), 0))]);
         let (mut read, mut seen) = (0, 0);
         while let Some((_, (folder, depth))) = folders.pop_first() {
             if read == MAX_FOLDERS {
-                return SearchEnd::TooManyFolders;
+                return Ok(SearchEnd::TooManyFolders);
             }
             read += 1;
             let git = folder.join(".git");
-            match git.symlink_metadata() {
+            match look_up::metadata(&git)?.map(|found| found.file_type()) {
                 // Git takes no other folder for a repository.
-                Ok(kind) if kind.is_dir() && git.join("HEAD").symlink_metadata().is_ok() => found.push(git),
+                Some(kind) if kind.is_dir() && look_up::is_there(&git.join("HEAD"))? => found.push(git),
                 // Of a linked working tree or a submodule: it says where the repository is.
-                Ok(kind) if kind.is_file() => {
-                    found.extend(named_repository(&git).filter(|target| target.starts_with(root)));
+                Some(kind) if kind.is_file() => {
+                    found.extend(named_repository(&git)?.filter(|target| target.starts_with(root)));
                     found.push(git);
                 }
-                Ok(kind) if kind.is_symlink() => {
-                    found.extend(git.canonicalize().ok().filter(|target| target.is_dir() && target.starts_with(root)));
+                Some(kind) if kind.is_symlink() => {
+                    let target = look_up::real_path(&git)?;
+                    found.extend(target.filter(|target| target.is_dir() && target.starts_with(root)));
                 }
                 _ => {}
             }
+            if depth > 0 && is_bare(&folder)? {
+                found.push(folder.clone());
+            }
             if depth < MAX_DEPTH && self.is_local {
-                for path in subfolders(&folder).filter(|path| !path.ends_with(".git")) {
-                    seen += 1;
-                    folders.insert((rank(&path), seen), (path, depth + 1));
+                // A run can make any folder look like a bare repository, so only what nobody has there is passed by.
+                let is_objects =
+                    folder.ends_with("objects") && folder.parent().is_some_and(|git| found.iter().any(|it| it == git));
+                for path in subfolders(&folder)? {
+                    let is_git =
+                        path.ends_with(".git") || is_objects && path.file_name().is_some_and(|name| name.len() == 2);
+                    if !is_git && !self.is_hidden(&path) {
+                        seen += 1;
+                        folders.insert((rank(&path), seen), (path, depth + 1));
+                    }
                 }
             }
         }
-        SearchEnd::Complete
+        Ok(SearchEnd::Complete)
+    }
+
+    /// In a hidden folder of which the working folder isn't a part.
+    fn is_hidden(&self, path: &Path) -> bool {
+        self.hidden.iter().any(|hidden| {
+            path.starts_with(hidden) && !self.roots.iter().any(|root| root != hidden && root.starts_with(hidden))
+        })
     }
 
     fn is_full(&self) -> bool {
@@ -213,91 +269,105 @@ impl GuardedRepository {
     }
 
     /// A repository without its submodules, or a file that says where one is.
-    fn add(&mut self, git: &Path, at: (&Path, &Env)) -> io::Result<()> {
-        if self.fixed.iter().any(|fixed| git.starts_with(fixed) || *fixed == git.join("hooks")) {
+    fn add(&mut self, git: &Path, links: LinkedInclude, at: (&Path, &Env)) -> io::Result<()> {
+        if self.is_hidden(git) || self.fixed.iter().any(|fixed| git.starts_with(fixed) || *fixed == git.join("hooks")) {
             return Ok(());
         }
         if self.is_full() {
             self.left_out += 1;
             return Ok(());
         }
-        if git.symlink_metadata().is_ok_and(|found| found.is_file()) {
-            self.fix(git.to_owned());
-            return Ok(());
+        if look_up::metadata(git)?.is_some_and(|found| found.is_file()) {
+            return self.fix(git.to_owned());
         }
         for name in FOLDERS {
-            let folder = git.join(name);
-            if self.is_local && folder.symlink_metadata().is_err() {
-                let _ = fs::create_dir(&folder);
-            }
-            self.fix(folder);
+            self.create_folder(&git.join(name))?;
+            self.fix(git.join(name))?;
         }
         self.hold(git.join("config"), NO_SETTINGS, at)?;
         self.hold(git.join(WORKTREE_SETTINGS), NO_SETTINGS, at)?;
         self.hold(git.join(COMMON_FOLDER), HERE, at)?;
-        self.hold_included(git, at)?;
+        self.hold_included(git, links, at)?;
         self.hold_objects(&git.join("objects"), at)
     }
 
-    /// The files that the settings include, whatever the condition.
-    fn hold_included(&mut self, git: &Path, at: (&Path, &Env)) -> io::Result<()> {
+    /// The files that the settings include, whatever the condition, and the folders that they would be in.
+    fn hold_included(&mut self, git: &Path, links: LinkedInclude, at: (&Path, &Env)) -> io::Result<()> {
         let home = std::env::var_os("HOME").map(PathBuf::from);
-        let mut settings = vec![git.join("config"), git.join(WORKTREE_SETTINGS)];
-        let mut seen = 0;
-        while let Some(file) = settings.pop().filter(|_| seen < MAX_INCLUDED) {
-            seen += 1;
-            for included in included(&file, home.as_deref()) {
-                let is_inside = self.roots.iter().any(|root| included.starts_with(root));
-                if is_inside && !self.fixed.contains(&included) {
-                    self.hold(included.clone(), NO_SETTINGS, at)?;
-                    settings.push(included);
+        // As git names them, because what they include is named from there, and where they are.
+        let named = |name: &str| (git.join(name), git.join(name));
+        let mut settings = vec![named("config"), named(WORKTREE_SETTINGS)];
+        let mut seen = BTreeSet::new();
+        while let Some((name, file)) = settings.pop().filter(|_| seen.len() < MAX_INCLUDED) {
+            for included in included(&name, &file, home.as_deref())? {
+                // Git doesn't follow that many links, either.
+                let Some(way) = program::way(&included) else { continue };
+                let Some(target) = way.last().filter(|target| seen.insert(target.to_path_buf())).cloned() else {
+                    continue;
+                };
+                for step in way {
+                    if self.is_inside(&step) && look_up::metadata(&step)?.is_some_and(|found| found.is_symlink()) {
+                        match links {
+                            LinkedInclude::Refuse => return Err(linked_include(&name, &step)),
+                            LinkedInclude::Expose => self.exposed.push(step),
+                        }
+                    }
+                }
+                if self.is_inside(&target) {
+                    self.create_way(&target)?;
+                    self.hold(target.clone(), NO_SETTINGS, at)?;
+                }
+                settings.push((included, target));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_inside(&self, path: &Path) -> bool {
+        self.roots.iter().any(|root| path != root && path.starts_with(root)) && !self.is_hidden(path)
+    }
+
+    fn hold_objects(&mut self, objects: &Path, at: (&Path, &Env)) -> io::Result<()> {
+        if !look_up::is_folder(objects)? {
+            return Ok(());
+        }
+        let info = objects.join("info");
+        self.create_folder(&info)?;
+        // Those of the folder's own repository were looked at before. A run can make links in one that it made itself.
+        if look_up::is_folder(&info)? {
+            for list in OTHER_OBJECTS.map(|name| info.join(name)) {
+                if !look_up::metadata(&list)?.is_some_and(|found| found.is_symlink()) {
+                    self.hold(list, NO_SETTINGS, at)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn hold_objects(&mut self, objects: &Path, at: (&Path, &Env)) -> io::Result<()> {
-        if !objects.symlink_metadata().is_ok_and(|found| found.is_dir()) {
-            return Ok(());
-        }
-        let info = objects.join("info");
-        if self.is_local && info.symlink_metadata().is_err() {
-            let _ = fs::create_dir(&info);
-        }
-        // Those of the folder's own repository were looked at before. A run can make links in one that it made itself.
-        let is_led_elsewhere = info.read_link().is_ok();
-        let lists = OTHER_OBJECTS
-            .map(|name| info.join(name))
-            .into_iter()
-            .filter(|list| !is_led_elsewhere && list.read_link().is_err());
-        lists.into_iter().try_for_each(|list| self.hold(list, NO_SETTINGS, at))
-    }
-
     /// Git's own folder of a linked working tree.
     fn add_worktree(&mut self, worktree: &Path, at: (&Path, &Env)) -> io::Result<()> {
-        self.fix(worktree.join(COMMON_FOLDER));
-        self.fix(worktree.join("gitdir"));
+        self.fix(worktree.join(COMMON_FOLDER))?;
+        self.fix(worktree.join("gitdir"))?;
         self.hold(worktree.join(WORKTREE_SETTINGS), NO_SETTINGS, at)?;
-        self.add_oldest(modules(&worktree.join("modules"), MAX_DEPTH), at)
+        self.add_oldest(modules(&worktree.join("modules"), MAX_DEPTH)?, at)
     }
 
     /// A link could lead to anything, and would be followed.
-    fn fix(&mut self, path: PathBuf) {
-        let is_own = path.symlink_metadata().is_ok_and(|found| !found.is_symlink());
-        if is_own && !self.fixed.contains(&path) {
+    fn fix(&mut self, path: PathBuf) -> io::Result<()> {
+        let is_own = look_up::metadata(&path)?.is_some_and(|found| !found.is_symlink());
+        if is_own && !self.is_hidden(&path) && !self.fixed.contains(&path) {
             self.fixed.push(path);
         }
+        Ok(())
     }
 
     /// Fixes the file, and creates it if it isn't there.
     fn hold(&mut self, path: PathBuf, content: &'static str, (scratch, env): (&Path, &Env)) -> io::Result<()> {
-        if self.fixed.contains(&path) {
+        if self.is_hidden(&path) || self.fixed.contains(&path) {
             return Ok(());
         }
         if !self.is_local {
-            self.fix(path);
-            return Ok(());
+            return self.fix(path);
         }
         if self.record.is_none() {
             self.record = Some(ScratchFolder::create(scratch, env)?);
@@ -307,65 +377,194 @@ impl GuardedRepository {
             let mut list = fs::OpenOptions::new().create(true).append(true).open(record.file(RECORD))?;
             list.write_all(&[path.as_os_str().as_bytes(), &[0]].concat())?;
             let unique = format!("attache-{}", env.uuid().simple());
-            // Where it can't be created, the run can't either.
-            self.placeholders.extend(Placeholder::hold(&path, content, &unique).ok().flatten());
+            let held = opened_for(&path, || Placeholder::hold(&path, content, &unique))?;
+            self.placeholders.extend(held.flatten());
         }
-        self.fix(path);
+        self.fix(path)
+    }
+
+    /// Creates a folder that git looks into, which stays.
+    fn create_folder(&self, folder: &Path) -> io::Result<()> {
+        match self.is_local && !look_up::is_there(folder)? {
+            true => opened_for(folder, || fs::create_dir(folder)).map(drop),
+            false => Ok(()),
+        }
+    }
+
+    /// Creates the folders on the way to a file for as long as the run works: it would make them itself otherwise.
+    fn create_way(&mut self, file: &Path) -> io::Result<()> {
+        let mut missing = Vec::new();
+        for folder in file.ancestors().skip(1).take_while(|folder| self.is_inside(folder)) {
+            if look_up::is_there(folder)? {
+                break;
+            }
+            missing.push(folder.to_owned());
+        }
+        for folder in missing.into_iter().rev().filter(|_| self.is_local) {
+            if opened_for(&folder, || fs::create_dir(&folder))?.is_some() {
+                self.made.push(folder);
+            }
+        }
         Ok(())
     }
 }
 
+impl Drop for GuardedRepository {
+    /// The run may have closed folders, which would keep their owner out, and everything in them from being tidied up.
+    fn drop(&mut self) {
+        if self.is_local {
+            let hidden = self.hidden.iter().filter(|path| self.is_hidden(path));
+            let above = self.fixed.iter().chain(hidden).filter_map(|path| path.parent());
+            let folders: BTreeSet<&Path> = above.chain(self.roots.iter().map(PathBuf::as_path)).collect();
+            for folder in folders {
+                if let Err(error) = look_up::open_again(folder) {
+                    tracing::warn!(path = %folder.display(), %error, "couldn't open a folder that a run may have closed");
+                }
+            }
+        }
+        self.placeholders.clear();
+        for folder in self.made.iter().rev() {
+            // Not if the run put something there.
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+/// Makes something in a folder that a run may have closed. `None` if there is something already, or nothing can be made: the
+/// run can't, either.
+fn opened_for<T>(path: &Path, make: impl Fn() -> io::Result<T>) -> io::Result<Option<T>> {
+    let made = match make() {
+        Err(error) if look_up::is_closed(&error) => {
+            let Some(folder) = path.parent() else { return Ok(None) };
+            if !look_up::open_again(folder)? {
+                return Ok(None);
+            }
+            if look_up::is_there(path)? {
+                look_up::make_readable(path)?;
+            }
+            make()
+        }
+        made => made,
+    };
+    match made {
+        Ok(made) => Ok(Some(made)),
+        Err(error) if cannot_be_made(&error) || look_up::is_there(path)? => Ok(None),
+        Err(error) => Err(io::Error::new(error.kind(), format!("{} can't be protected: {error}", path.display()))),
+    }
+}
+
+/// Whatever anybody does in the folder.
+fn cannot_be_made(error: &io::Error) -> bool {
+    let reasons = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::ROFS, Errno::PERM, Errno::NAMETOOLONG];
+    Errno::from_io_error(error).is_some_and(|errno| reasons.contains(&errno))
+}
+
+fn linked_include(settings: &Path, link: &Path) -> io::Error {
+    io::Error::other(format!(
+        "{} is a link, which the task could replace, and {} includes a file through it (include.path); name the file itself \
+         there",
+        link.display(),
+        settings.display()
+    ))
+}
+
 /// Submodules, whose names can contain slashes, and theirs.
-fn modules(folder: &Path, depth: usize) -> Vec<PathBuf> {
+fn modules(folder: &Path, depth: usize) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    for folder in subfolders(folder) {
-        let is_one = folder.join("HEAD").symlink_metadata().is_ok();
+    for folder in subfolders(folder)? {
+        let is_one = look_up::is_there(&folder.join("HEAD"))?;
         if depth > 0 {
             let below = if is_one { folder.join("modules") } else { folder.clone() };
-            found.extend(modules(&below, depth - 1));
+            found.extend(modules(&below, depth - 1)?);
         }
         if is_one {
             found.push(folder);
         }
     }
-    found
+    Ok(found)
 }
 
-/// The files that a file of settings includes, whatever the condition.
-fn included(file: &Path, home: Option<&Path>) -> Vec<PathBuf> {
-    let named = || -> Option<Vec<u8>> {
-        let text = small_file::read_bytes(file, MAX_SETTINGS).ok()?;
-        if !text.to_ascii_lowercase().windows(7).any(|word| word == b"include") {
-            return None;
+/// Git takes a folder of any name for a repository if this is in it.
+fn is_bare(folder: &Path) -> io::Result<bool> {
+    for parts in REPOSITORIES {
+        let mut is_whole = true;
+        for name in parts {
+            is_whole = is_whole && look_up::is_there(&folder.join(OsStr::from_bytes(name)))?;
         }
-        let mut git = Command::new(program::find("git")?);
-        git.args(["config", "--no-includes", "--null", "--file", "-", "--get-regexp", r"^include(if\..*)?\.path$"]);
-        git.env_clear().env("PATH", program::SYSTEM_PATH).env("GIT_DIR", "/nonexistent").current_dir("/");
-        git.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = process_tree::start_blocking(&mut git).ok()?;
-        // Git reads all of it before it prints anything.
-        let written = child.stdin.take()?.write_all(&text);
-        let mut listed = Vec::new();
-        let read = child.stdout.take()?.read_to_end(&mut listed);
-        child.wait().ok()?;
-        (written.is_ok() && read.is_ok()).then_some(listed)
+        if is_whole {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What is in a file of git's, which anybody may have replaced by something else, or made unreadable.
+fn content(file: &Path, max: u64) -> io::Result<Option<Vec<u8>>> {
+    let read = match small_file::read_bytes(file, max) {
+        Err(error) if look_up::is_closed(&error) && look_up::is_there(file)? => {
+            look_up::make_readable(file)?;
+            small_file::read_bytes(file, max)
+        }
+        read => read,
     };
-    let listed = named().unwrap_or_default();
+    match read {
+        Ok(content) => Ok(Some(content)),
+        // Another user's, which git can't read, either.
+        Err(error) if look_up::is_closed(&error) => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(None),
+        Err(error) if cannot_be_made(&error) || Errno::from_io_error(&error) == Some(Errno::NXIO) => Ok(None),
+        Err(error) => Err(io::Error::new(error.kind(), format!("{} can't be read: {error}", file.display()))),
+    }
+}
+
+/// The files that a file of settings includes, whatever the condition. `name` is how git calls the file.
+fn included(name: &Path, file: &Path, home: Option<&Path>) -> io::Result<Vec<PathBuf>> {
+    let text = content(file, MAX_SETTINGS)?.unwrap_or_default();
+    if !text.to_ascii_lowercase().windows(7).any(|word| word == b"include") {
+        return Ok(Vec::new());
+    }
+    let Some(git) = program::find("git") else { return Ok(Vec::new()) };
+    let mut git = Command::new(git);
+    git.args(["config", "--no-includes", "--null", "--file", "-", "--get-regexp", r"^include(if\..*)?\.path$"]);
+    git.env_clear().env("PATH", program::SYSTEM_PATH).env("GIT_DIR", "/nonexistent").current_dir("/");
+    git.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = process_tree::start_blocking(&mut git)?;
+    // Git reads all of it before it prints anything.
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(&text)?;
+    }
+    let mut listed = Vec::new();
+    if let Some(mut output) = child.stdout.take() {
+        output.read_to_end(&mut listed)?;
+    }
+    child.wait()?;
     let values = listed.split(|byte| *byte == 0).filter_map(|entry| entry.splitn(2, |byte| *byte == b'\n').nth(1));
-    let place = |value: &[u8]| {
-        let value = Path::new(OsStr::from_bytes(value));
-        let path = match (value.strip_prefix("~"), home) {
-            (Ok(rest), Some(home)) => home.join(rest),
-            _ => file.parent()?.join(value),
-        };
-        // What isn't there yet could be made.
-        Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?))
+    let place = |value: &[u8]| match value.strip_prefix(b"~") {
+        Some(rest) => {
+            let end = rest.iter().position(|byte| *byte == b'/')?;
+            let (user, below) = (&rest[..end], OsStr::from_bytes(&rest[end + 1..]));
+            let home = if user.is_empty() { home.map(Path::to_owned) } else { home_of(user) };
+            Some(home?.join(below))
+        }
+        None => Some(name.parent()?.join(OsStr::from_bytes(value))),
     };
-    values.filter_map(place).collect()
+    Ok(values.filter_map(place).collect())
+}
+
+/// The home folder of a user of this machine.
+fn home_of(user: &[u8]) -> Option<PathBuf> {
+    let users = small_file::read_bytes(Path::new("/etc/passwd"), MAX_SETTINGS).ok()?;
+    let fields = |line: &[u8]| line.split(|byte| *byte == b':').map(<[u8]>::to_vec).collect::<Vec<_>>();
+    let own =
+        users.split(|byte| *byte == b'\n').map(fields).find(|fields| fields.first().is_some_and(|it| it == user))?;
+    own.get(5).map(|home| PathBuf::from(OsStr::from_bytes(home)))
 }
 
 fn check_link(path: &Path) -> io::Result<()> {
-    let Ok(target) = path.read_link() else { return Ok(()) };
+    if !look_up::metadata(path)?.is_some_and(|found| found.is_symlink()) {
+        return Ok(());
+    }
+    let target = path.read_link()?;
     let target = path.canonicalize().unwrap_or(target);
     let instead = match path.file_name().and_then(|name| name.to_str()) {
         Some(".git") => format!("put a file there instead: echo 'gitdir: {}' > .git", target.display()),
@@ -377,28 +576,35 @@ fn check_link(path: &Path) -> io::Result<()> {
 
 /// The working tree around a folder, and its `.git`. Git looks further up where a folder `.git` isn't a repository; a file
 /// ends its search, wherever that leads.
-pub(crate) fn repository_around(folder: &Path) -> Option<(&Path, PathBuf)> {
-    let is_repository = |git: &Path| {
-        let has_objects = git.join("objects").is_dir() && git.join("refs").is_dir();
-        git.join("HEAD").symlink_metadata().is_ok() && (has_objects || common_folder(git).is_some())
-    };
-    folder.ancestors().map(|top| (top, top.join(".git"))).find(|(_, git)| match git.metadata() {
-        Ok(found) if found.is_dir() => is_repository(git),
-        found => found.is_ok(),
-    })
+pub(crate) fn repository_around(folder: &Path) -> io::Result<Option<(&Path, PathBuf)>> {
+    for top in folder.ancestors() {
+        let git = top.join(".git");
+        let Some(found) = look_up::real_path(&git)? else { continue };
+        if !found.is_dir() || is_repository(&git)? {
+            return Ok(Some((top, git)));
+        }
+    }
+    Ok(None)
+}
+
+fn is_repository(git: &Path) -> io::Result<bool> {
+    let has = |name: &str| Ok::<_, io::Error>(look_up::real_path(&git.join(name))?.is_some_and(|real| real.is_dir()));
+    Ok(look_up::is_there(&git.join("HEAD"))? && (has("objects")? && has("refs")? || common_folder(git)?.is_some()))
 }
 
 /// Where a file `.git` leads.
-pub(crate) fn named_repository(file: &Path) -> Option<PathBuf> {
-    let text = small_file::read_bytes(&file.canonicalize().ok()?, MAX_POINTER).ok()?;
-    let target = without_line_end(text.strip_prefix(b"gitdir: ")?);
-    file.parent()?.join(target).canonicalize().ok().filter(|target| target.is_dir())
+pub(crate) fn named_repository(file: &Path) -> io::Result<Option<PathBuf>> {
+    let Some(real) = look_up::real_path(file)? else { return Ok(None) };
+    let text = content(&real, MAX_POINTER)?.unwrap_or_default();
+    let (Some(target), Some(folder)) = (text.strip_prefix(b"gitdir: "), file.parent()) else { return Ok(None) };
+    let target = look_up::real_path(&folder.join(without_line_end(target)))?;
+    Ok(target.filter(|target| target.is_dir()))
 }
 
 /// Where the rest of a repository is, if it says so.
-pub(crate) fn common_folder(git: &Path) -> Option<PathBuf> {
-    let text = small_file::read_bytes(&git.join(COMMON_FOLDER), MAX_POINTER).ok()?;
-    Some(git.join(without_line_end(&text)))
+pub(crate) fn common_folder(git: &Path) -> io::Result<Option<PathBuf>> {
+    let text = content(&git.join(COMMON_FOLDER), MAX_POINTER)?;
+    Ok(text.map(|text| git.join(without_line_end(&text))))
 }
 
 /// As git takes it.
@@ -413,15 +619,15 @@ fn created(folder: &Path) -> Option<SystemTime> {
 }
 
 /// Of the folder itself, not of one that a link leads to.
-fn subfolders(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    let is_own = folder.symlink_metadata().is_ok_and(|found| found.is_dir());
-    let entries = is_own.then(|| fs::read_dir(folder)).into_iter().flatten().flatten().flatten();
-    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
+fn subfolders(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = if look_up::is_folder(folder)? { look_up::entries(folder)? } else { Vec::new() };
+    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    Ok(entries.iter().filter(|entry| is_folder(entry)).map(fs::DirEntry::path).collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
 
@@ -430,7 +636,7 @@ mod tests {
         let (folder, scratch, env) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Env::seeded(1));
         let root = folder.path().canonicalize().unwrap();
         assert_eq!(
-            GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap().fixed,
+            GuardedRepository::new([root.as_path()], &[], scratch.path(), &env).unwrap().fixed,
             Vec::<PathBuf>::new()
         );
         for repository in [".git", ".git/modules/lib/sub", "nested/.git", ".git/worktrees/other"] {
@@ -449,7 +655,7 @@ mod tests {
             found
         };
         let before = own();
-        let guarded = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
+        let guarded = GuardedRepository::new([root.as_path()], &[], scratch.path(), &env).unwrap();
         let mut fixed = guarded.fixed.clone();
         fixed.sort();
         let mut expected = vec![root.join("lib/sub/.git")];
@@ -461,7 +667,7 @@ mod tests {
         assert_eq!(fixed, expected);
         assert_eq!(fs::read_to_string(root.join(".git/commondir")).unwrap(), ".\n");
         // The next one shares them.
-        let second = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
+        let second = GuardedRepository::new([root.as_path()], &[], scratch.path(), &env).unwrap();
         drop(guarded);
         assert!(root.join(".git/commondir").exists());
         drop(second);
@@ -476,14 +682,14 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         fs::create_dir_all(root.join(".git/objects")).unwrap();
         let lists = OTHER_OBJECTS.map(|name| root.join(".git/objects/info").join(name));
-        let guarded = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
+        let guarded = GuardedRepository::new([root.as_path()], &[], scratch.path(), &env).unwrap();
         for list in &lists {
             assert!(guarded.fixed.contains(list) && list.is_file(), "{guarded:?}");
         }
         drop(guarded);
         assert!(lists.iter().all(|list| !list.exists()));
         symlink("/etc/passwd", &lists[0]).unwrap();
-        let refused = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap_err().to_string();
+        let refused = GuardedRepository::new([root.as_path()], &[], scratch.path(), &env).unwrap_err().to_string();
         assert!(refused.contains("info/alternates is a link"), "{refused}");
     }
 
@@ -505,7 +711,7 @@ mod tests {
             }
         };
         make(60);
-        let guarded = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
+        let guarded = GuardedRepository::new([root.as_path()], &[], scratch.path(), &env).unwrap();
         assert!(guarded.fixed.contains(&root.join(".git/config")));
         assert!(guarded.fixed.contains(&root.join(".git/remotes")));
         drop(guarded);
@@ -514,12 +720,12 @@ mod tests {
         fs::create_dir_all(root.join("sub/store")).unwrap();
         fs::write(root.join("sub/store/config"), "").unwrap();
         symlink("store", root.join("sub/.git")).unwrap();
-        let guarded = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
+        let guarded = GuardedRepository::new([root.as_path()], &[], scratch.path(), &env).unwrap();
         assert!(guarded.fixed.contains(&root.join("sub/store/config")));
         drop(guarded);
         // Otherwise no later run could start.
         make(1500);
-        let guarded = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
+        let guarded = GuardedRepository::new([root.as_path()], &[], scratch.path(), &env).unwrap();
         for own in [".git/config", ".git/remotes", "config", "sub/store/config"] {
             assert!(guarded.fixed.contains(&root.join(own)), "{own}");
         }
@@ -532,12 +738,11 @@ mod tests {
         let (folder, scratch, env) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Env::seeded(1));
         let root = folder.path().canonicalize().unwrap();
         fs::create_dir_all(root.join(".git/deep")).unwrap();
-        symlink("deep", root.join(".git/link")).unwrap();
-        let settings = "[include]\n\tpath = more\n\tpath = ../team.ini\n\tpath = /etc/passwd\n[IncludeIf \"onbranch:x\"]\n\tpath = link/later\n";
+        let settings = "[include]\n\tpath = more\n\tpath = ../team.ini\n\tpath = /etc/passwd\n[IncludeIf \"onbranch:x\"]\n\tpath = deep/later\n";
         fs::write(root.join(".git/config"), settings).unwrap();
         fs::write(root.join(".git/more"), "[include]\n\tpath = even-more\n").unwrap();
         fs::write(root.join("team.ini"), "").unwrap();
-        let guarded = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
+        let guarded = GuardedRepository::new([root.as_path()], &[], scratch.path(), &env).unwrap();
         for name in [".git/more", ".git/even-more", ".git/deep/later", "team.ini"] {
             assert!(guarded.fixed.contains(&root.join(name)) && root.join(name).is_file(), "{name} {guarded:?}");
         }
@@ -555,7 +760,7 @@ mod tests {
         fs::create_dir_all(root.join("led/.git/objects/info")).unwrap();
         fs::write(root.join("led/.git/HEAD"), "").unwrap();
         symlink("/etc/passwd", root.join("led/.git/objects/info/alternates")).unwrap();
-        let guarded = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
+        let guarded = GuardedRepository::new([root.as_path()], &[], scratch.path(), &env).unwrap();
         assert!(guarded.fixed.contains(&root.join("led/.git/hooks")));
         assert!(guarded.fixed.iter().all(|path| !path.starts_with(root.join("empty"))), "{guarded:?}");
     }
@@ -583,7 +788,7 @@ mod tests {
         for number in 0..=MAX_FOLDERS {
             fs::create_dir(root.join(format!("d{number}"))).unwrap();
         }
-        let guarded = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
+        let guarded = GuardedRepository::new([root.as_path()], &[], scratch.path(), &env).unwrap();
         assert!(guarded.fixed.contains(&git.join("config")));
     }
 
@@ -593,7 +798,7 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         fs::create_dir(root.join(".git")).unwrap();
         fs::write(root.join(".git/config"), "").unwrap();
-        let guarded = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
+        let guarded = GuardedRepository::new([root.as_path()], &[], scratch.path(), &env).unwrap();
         let record = guarded.record.as_ref().unwrap().path().to_owned();
         tidy(&record);
         assert!(root.join(".git/commondir").exists(), "it is still held");
@@ -624,7 +829,7 @@ mod tests {
         fs::create_dir(root.join("linked")).unwrap();
         let pointer = [b"gitdir: ", store.as_os_str().as_bytes(), b"\n"].concat();
         fs::write(root.join("linked/.git"), pointer).unwrap();
-        let guarded = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
+        let guarded = GuardedRepository::new([root.as_path()], &[], scratch.path(), &env).unwrap();
         let mut fixed = guarded.fixed.clone();
         fixed.sort();
         let mut expected = vec![root.join("linked/.git")];
@@ -647,7 +852,7 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         fs::create_dir(root.join("real")).unwrap();
         let link = |target: &str, name: &str| symlink(target, root.join(name)).unwrap();
-        let refused = || GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap_err().to_string();
+        let refused = || GuardedRepository::new([root.as_path()], &[], scratch.path(), &env).unwrap_err().to_string();
         link("real", ".git");
         let remedy = format!("put a file there instead: echo 'gitdir: {}/real' > .git", root.display());
         assert!(refused().ends_with(&remedy), "{}", refused());
@@ -656,6 +861,131 @@ mod tests {
         link("../real", ".git/hooks");
         let remedy = format!("remove it and use `git config core.hooksPath {}/real`", root.display());
         assert!(refused().ends_with(&remedy), "{}", refused());
+    }
+
+    /// Nothing in a hidden folder is looked at, changed, or shown because of what is in it.
+    #[test]
+    fn hidden_repositories_are_left_alone() {
+        let (folder, scratch, env) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Env::seeded(1));
+        let root = folder.path().canonicalize().unwrap();
+        for git in ["other/.git", "own/.git"] {
+            fs::create_dir_all(root.join(git)).unwrap();
+            fs::write(root.join(git).join("HEAD"), "").unwrap();
+        }
+        fs::create_dir(root.join("led")).unwrap();
+        fs::write(root.join("led/.git"), "gitdir: ../other/.git\n").unwrap();
+        let hidden = [root.join("other"), root.join("absent")];
+        let guarded = GuardedRepository::new([root.as_path()], &hidden, scratch.path(), &env).unwrap();
+        assert!(guarded.fixed.contains(&root.join("own/.git/config")), "{guarded:?}");
+        assert!(guarded.fixed.iter().all(|path| !path.starts_with(root.join("other"))), "{guarded:?}");
+        assert_eq!(fs::read_dir(root.join("other/.git")).unwrap().count(), 1);
+        // The folder itself may be in a hidden one, as a worktree is.
+        let above = [root.parent().unwrap().to_owned()];
+        let guarded = GuardedRepository::new([root.as_path()], &above, scratch.path(), &env).unwrap();
+        assert!(guarded.fixed.contains(&root.join("other/.git/config")), "{guarded:?}");
+    }
+
+    /// Whoever works in a folder chooses its mode, for the next run and for the owner.
+    #[test]
+    fn a_closed_folder_hides_no_repository() {
+        as_ordinary_user(|| {
+            let (folder, scratch, env) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Env::seeded(1));
+            let root = folder.path().canonicalize().unwrap();
+            for git in [".git/modules/lib", "sub/deep/.git"] {
+                fs::create_dir_all(root.join(git)).unwrap();
+                fs::write(root.join(git).join("HEAD"), "").unwrap();
+            }
+            fs::write(root.join(".git/config"), "[include]\n\tpath = ../team.ini\n").unwrap();
+            let set =
+                |path: &str, mode| fs::set_permissions(root.join(path), fs::Permissions::from_mode(mode)).unwrap();
+            let wanted = [
+                ".git/config",
+                ".git/hooks",
+                ".git/commondir",
+                ".git/modules/lib/config",
+                "sub/deep/.git/config",
+                "team.ini",
+            ];
+            for mode in [0o000, 0o300, 0o500] {
+                let close = || {
+                    set(".git/config", 0o000);
+                    [".git/modules", ".git", "sub/deep", "sub", "."].into_iter().for_each(|path| set(path, mode));
+                };
+                close();
+                let guarded = GuardedRepository::new([root.as_path()], &[], scratch.path(), &env).unwrap();
+                for path in wanted {
+                    assert!(guarded.fixed.contains(&root.join(path)), "{path} {mode:o} {guarded:?}");
+                }
+                // While the run works: its owner isn't left with that, and nothing stays.
+                close();
+                drop(guarded);
+                assert!(!root.join(".git/commondir").exists() && fs::read_dir(root.join(".git")).is_ok());
+            }
+        });
+    }
+
+    #[test]
+    fn bare_repositories_are_found_below() {
+        let (folder, scratch, env) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Env::seeded(1));
+        let root = folder.path().canonicalize().unwrap();
+        for path in ["a/origin.git/objects/ab", "a/origin.git/refs", "a/origin.git/inner/.git", "store"] {
+            fs::create_dir_all(root.join(path)).unwrap();
+        }
+        for file in ["a/origin.git/HEAD", "a/origin.git/inner/.git/HEAD", "store/HEAD", "store/commondir"] {
+            fs::write(root.join(file), "").unwrap();
+        }
+        let guarded = GuardedRepository::new([root.as_path()], &[], scratch.path(), &env).unwrap();
+        for path in [
+            "a/origin.git/hooks",
+            "a/origin.git/config",
+            "a/origin.git/inner/.git/config",
+            "store/hooks",
+            "store/commondir",
+        ] {
+            assert!(guarded.fixed.contains(&root.join(path)), "{path} {guarded:?}");
+        }
+    }
+
+    /// A run would replace the link, or make the folder.
+    #[test]
+    fn what_the_settings_include_is_fixed_where_git_finds_it() {
+        let (folder, scratch, env) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Env::seeded(1));
+        let root = folder.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("sub/.git")).unwrap();
+        fs::create_dir(root.join(".git")).unwrap();
+        fs::write(root.join("sub/.git/HEAD"), "").unwrap();
+        fs::write(root.join(".git/config"), "[include]\n\tpath = ../local/deep/git.inc\n").unwrap();
+        let guarded = || GuardedRepository::new([root.as_path()], &[], scratch.path(), &env);
+        let held = guarded().unwrap();
+        assert!(held.fixed.contains(&root.join("local/deep/git.inc")), "{held:?}");
+        drop(held);
+        assert!(!root.join("local").exists());
+        fs::create_dir(root.join("conf")).unwrap();
+        symlink("conf/git.inc", root.join("gitinc")).unwrap();
+        fs::write(root.join("sub/.git/config"), "[include]\n\tpath = ../../gitinc\n").unwrap();
+        let held = guarded().unwrap();
+        assert_eq!(held.exposed, [root.join("gitinc")]);
+        assert!(held.fixed.contains(&root.join("conf/git.inc")), "{held:?}");
+        drop(held);
+        for link in ["../gitinc", "../way/git.inc"] {
+            fs::write(root.join(".git/config"), format!("[include]\n\tpath = {link}\n")).unwrap();
+            let _ = symlink("conf", root.join("way"));
+            let refused = guarded().unwrap_err().to_string();
+            assert!(refused.contains("is a link, which the task could replace"), "{refused}");
+        }
+    }
+
+    /// Root may look everywhere, so it tries this as another user.
+    fn as_ordinary_user(attempt: impl FnOnce() + Send) {
+        let in_thread = || {
+            if rustix::process::geteuid().is_root() {
+                let nobody = rustix::process::Uid::from_raw(65_534);
+                rustix::thread::set_thread_groups(&[]).unwrap();
+                rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            }
+            attempt();
+        };
+        std::thread::scope(|scope| scope.spawn(in_thread).join().unwrap());
     }
 
     fn walk(folder: &Path) -> Vec<PathBuf> {

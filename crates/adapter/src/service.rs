@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
+use attache_os::look_up;
 use attache_protocol::{
     Code, Json, RunId, WorkspaceId,
     env::Env,
@@ -18,6 +19,7 @@ use crate::{
     error::AdapterRefusal,
     execution::{Execution, StopReason},
     guard::RequestGuard,
+    host::limits,
     listener::{AdapterConnection, AdapterListener},
     repository::repository_around,
     scratch,
@@ -162,6 +164,14 @@ fn job(options: &Options, task: RunTask, execution: &Arc<Execution>) -> DriverRu
     }
 }
 
+/// Decides what the run doesn't see, which it can't hand over or have shown to people either.
+fn hide(job: &mut DriverRun) -> io::Result<()> {
+    if let Some(walls) = job.walls.as_ref().filter(|_| limits::is_walled(job)) {
+        job.hidden = walls.hidden(&job.real_folder()?)?;
+    }
+    Ok(())
+}
+
 /// Runs the driver where the run is to work, once it may.
 async fn execute(driver: Arc<dyn Driver>, mut job: DriverRun, execution: &Execution, env: Env) -> TaskReply {
     let events = job.events.clone();
@@ -176,7 +186,13 @@ async fn execute(driver: Arc<dyn Driver>, mut job: DriverRun, execution: &Execut
     let folder = working_folder::hold(&job).await;
     drop(source);
     let (reply, _folder) = match folder {
-        Ok(folder) => (execution.drive(driver, job, env).await, folder),
+        Ok(folder) => match hide(&mut job) {
+            Ok(()) => (execution.drive(driver, job, env).await, folder),
+            Err(error) => {
+                let message = format!("can't set up the sandbox: {error}");
+                (TaskReply::failed("host_crashed", message), folder)
+            }
+        },
         Err(refused) => (execution.attribute_stop(refused), None),
     };
     if let Some(worktree) = worktree {
@@ -226,7 +242,7 @@ impl AdapterService {
 
     /// Whether the working folder is in a git repository, so that runs can have worktrees.
     pub(crate) fn makes_worktrees(&self) -> bool {
-        repository_around(&self.options.cwd).is_some()
+        repository_around(&self.options.cwd).is_ok_and(|found| found.is_some())
     }
 
     /// The sessions that the agent keeps for the working folder, newest first.
@@ -291,6 +307,9 @@ impl AdapterService {
                 );
                 return execution.finish(TaskReply::failed("refused", message));
             }
+            let cwd = job.cwd.clone();
+            // Another run may have closed a folder above it.
+            let _ = tokio::task::spawn_blocking(move || look_up::real_path(&cwd)).await;
             match tokio::fs::metadata(&job.cwd).await {
                 Ok(metadata) if metadata.is_dir() => {
                     let reply = execute(driver, job, &execution, env).await;

@@ -11,11 +11,14 @@ use std::{
 use attache_os::{
     folder_use::{FolderUse, FolderUseError, FolderUser},
     lock::FolderLock,
+    look_up,
 };
 use attache_protocol::wire::{
     adapter::{AdapterProgress, TaskReply},
     awcp,
 };
+
+use rustix::io::Errno;
 
 use crate::{
     DriverRun,
@@ -82,6 +85,13 @@ async fn hold_as(job: &DriverRun, user: FolderUser) -> Result<Option<WorkingFold
                 tracing::debug!(%error, "the folder of a run can't be held");
                 return Ok(None);
             }
+            Ok(Err(FolderUseError::Unreachable { path, source })) => {
+                let message = format!(
+                    "who works in {} can't be found out, so the task was not started: {source}",
+                    path.display()
+                );
+                return Err(TaskReply::failed("host_crashed", message));
+            }
             Err(error) => {
                 let message = format!("looking at its folder failed: {error}; the adapter's log has the details");
                 return Err(TaskReply::failed("host_crashed", message));
@@ -96,22 +106,23 @@ async fn hold_as(job: &DriverRun, user: FolderUser) -> Result<Option<WorkingFold
 }
 
 fn try_hold(cwd: &Path, user: FolderUser) -> Result<WorkingFolderReservation, FolderUseError> {
-    let unmarked = |source| FolderUseError::Unmarked { path: cwd.to_owned(), source };
-    let cwd = cwd.canonicalize().map_err(unmarked)?;
+    let unreachable = |source| FolderUseError::Unreachable { path: cwd.to_owned(), source };
+    let cwd = look_up::real_path(cwd).and_then(|cwd| cwd.ok_or(Errno::NOENT.into())).map_err(unreachable)?;
     match user {
         FolderUser::Walled => {
             let used = FolderUse::begin(user, [cwd.as_path()])?;
             match FolderLock::shared(&cwd, Duration::ZERO) {
                 Ok(Some(lock)) => Ok(WorkingFolderReservation { _used: used, _lock: Some(lock) }),
                 Ok(None) => Err(FolderUseError::Busy(cwd)),
-                Err(source) => Err(FolderUseError::Unmarked { path: cwd, source }),
+                Err(source) if look_up::has_no_locks(&source) => Err(FolderUseError::Unmarked { path: cwd, source }),
+                Err(source) => Err(FolderUseError::Unreachable { path: cwd, source }),
             }
         }
         FolderUser::Open => loop {
-            let folders = folders(&cwd);
+            let folders = folders(&cwd).map_err(unreachable)?;
             let used = FolderUse::begin(user, folders.iter().map(PathBuf::as_path))?;
             // From now on, nobody leads git to another one.
-            if self::folders(&cwd) == folders {
+            if self::folders(&cwd).map_err(unreachable)? == folders {
                 return Ok(WorkingFolderReservation { _used: used, _lock: None });
             }
         },
@@ -119,16 +130,16 @@ fn try_hold(cwd: &Path, user: FolderUser) -> Result<WorkingFolderReservation, Fo
 }
 
 /// The folder, and those of the repository that git finds from there: its working tree, and where the rest of it is.
-fn folders(cwd: &Path) -> BTreeSet<PathBuf> {
+fn folders(cwd: &Path) -> io::Result<BTreeSet<PathBuf>> {
     let mut folders = BTreeSet::from([cwd.to_owned()]);
-    if let Some((top, git)) = repository_around(cwd) {
-        let own = named_repository(&git).unwrap_or(git);
-        let common = common_folder(&own);
-        let homes = std::iter::once(own).chain(common).filter_map(|home| home.canonicalize().ok());
-        folders.extend(homes.filter(|home| home.is_dir()));
+    if let Some((top, git)) = repository_around(cwd)? {
+        let own = named_repository(&git)?.unwrap_or(git);
+        for home in common_folder(&own)?.into_iter().chain([own]) {
+            folders.extend(look_up::real_path(&home)?.filter(|home| home.is_dir()));
+        }
         folders.insert(top.to_owned());
     }
-    folders
+    Ok(folders)
 }
 
 /// Who is in the way.
@@ -186,7 +197,7 @@ mod tests {
             ("run/planted", vec!["main/.git", "main/.git/worktrees/run", "run", "run/planted"]),
         ] {
             assert_eq!(
-                folders(&at(cwd)).into_iter().collect::<Vec<_>>(),
+                folders(&at(cwd)).unwrap().into_iter().collect::<Vec<_>>(),
                 expected.into_iter().map(at).collect::<Vec<_>>()
             );
         }

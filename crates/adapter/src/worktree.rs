@@ -63,8 +63,6 @@ pub(crate) async fn enter(job: &mut DriverRun) -> Result<Option<EnteredWorktree>
             ));
         }
     };
-    let files = worktree.files();
-    job.hidden.retain(|hidden| !files.starts_with(hidden));
     job.cwd = worktree.cwd();
     // The runtime knows the folder by another name, so files are named in full.
     job.task.cwd = None;

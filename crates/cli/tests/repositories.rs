@@ -489,6 +489,33 @@ fn runs_inside_and_outside_walls_take_turns_in_a_folder() {
     }
 }
 
+/// A bare repository below the folder, and settings that aren't there yet: the owner's next push and status execute nothing.
+#[test]
+fn bare_repositories_and_settings_to_come_are_protected() {
+    if !has_namespaces() {
+        return;
+    }
+    let repository = TestRepository::new();
+    repository.host("git init -q --bare stores/origin.git && git init -q app");
+    repository.host("git -C app remote add origin ../stores/origin.git && git -C app config user.name a");
+    repository.host("git -C app config user.email a@b && git -C app commit -q --allow-empty -m x");
+    repository.host("git -C app config include.path ../local/git.inc");
+    let _hub = repository.builder();
+    let _runtime = repository.home.runtime(&[]);
+    let plant = "cp evil.sh stores/origin.git/hooks/post-receive; mv stores other; cp evil.sh other/origin.git/hooks/post-receive
+printf '[core]\\n\\tfsmonitor = %s\\n' $PWD/evil.sh | tee -a stores/origin.git/config > app/local/git.inc
+mv app/local gone; mkdir app/local; cp stores/origin.git/config app/local/git.inc; echo tried";
+    let tried = repository.home.attache(&["ask", "builder", plant, "--sandbox", "cwd-only"]).succeeds();
+    assert_eq!(tried.stdout, "tried\n");
+    repository.host("git -C app status && git -C app push -q origin HEAD:main && git -C stores/origin.git log --all");
+    assert!(!repository.trap.exists(), "git executed what a run left behind");
+    assert!(!repository.work.join("app/local").exists());
+    // A link could be replaced, so nothing starts beside one in the folder's own repository.
+    repository.host("git init -q . && ln -s conf/git.inc gitinc && git config include.path ../gitinc");
+    let refused = repository.home.attache(&["ask", "builder", "true", "--sandbox", "cwd-only"]).exits(1);
+    assert!(refused.stderr.contains("is a link, which the task could replace"), "{}", refused.stderr);
+}
+
 /// A run can put anything in the place of git's files. That neither blocks the next one nor is read into memory.
 #[test]
 fn what_cannot_be_read_does_not_stop_the_next_run() {

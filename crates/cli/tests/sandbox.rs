@@ -594,6 +594,62 @@ fn what_comes_with_another_run_stays_hidden() {
     until("the shared folder to be gone", || (!work.join(".attache").exists()).then_some(()));
 }
 
+/// Whatever is in them: a git repository, or a file that the run only has to name.
+#[test]
+fn a_run_neither_sees_nor_hands_over_what_other_agents_have() {
+    if !has_namespaces() {
+        return;
+    }
+    let home = TestHome::new();
+    let hub = home.hub(&[]);
+    let work = home.path().join("work");
+    for (agent, folder) in [("bee", "bee"), ("cee", "sub/cee"), ("builder", "")] {
+        fs::create_dir_all(work.join(folder)).unwrap();
+        hub.add_agent(agent);
+        let code = hub.pairing_code(agent);
+        let folder = work.join(folder);
+        let pair = ["runtime", "pair", &code, "--api-base", &hub.url, "--workspace", folder.to_str().unwrap()];
+        home.attache(&pair).succeeds();
+    }
+    for folder in ["bee", "sub/cee"] {
+        fs::write(work.join(folder).join("secret.txt"), "theirs").unwrap();
+    }
+    let git = Command::new("git").args(["init", "-q", "."]).current_dir(work.join("bee")).status();
+    assert!(git.unwrap().success());
+    let made_by_git = fs::read_dir(work.join("bee/.git")).unwrap().count();
+    let _runtime = home.runtime(&[]);
+    let ask = |script: &str| home.attache(&["ask", "builder", script, "--sandbox", "cwd-only"]);
+    let seen = ask("cat */secret.txt */*/secret.txt; ls -A bee sub/cee; echo planted > bee/planted; true").succeeds();
+    assert_eq!(seen.stdout, "bee:\n\nsub/cee:\n");
+    assert!(!work.join("bee/planted").exists(), "a file was planted");
+    assert_eq!(fs::read_dir(work.join("bee/.git")).unwrap().count(), made_by_git);
+    for named in ["sub/cee/secret.txt", "bee/.git/config", "link"] {
+        let script = format!("ln -sfn sub/cee/secret.txt link; echo {named} > $ATTACHE_ARTIFACTS");
+        let refused = ask(&script).exits(1);
+        assert!(refused.stderr.contains("files of other agents"), "{named}: {}", refused.stderr);
+    }
+    // Its own are handed over.
+    ask("echo fine > own.txt; echo own.txt > $ATTACHE_ARTIFACTS").succeeds();
+}
+
+/// A worktree is a git repository among Attaché's keys.
+#[test]
+fn a_repository_among_the_keys_shows_none_of_them() {
+    if !has_namespaces() {
+        return;
+    }
+    let home = TestHome::new();
+    let keys = home.path().join(".a2a");
+    fs::create_dir_all(keys.join("worktrees/run_1")).unwrap();
+    fs::set_permissions(&keys, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::write(keys.join("admin.key"), "KEY").unwrap();
+    fs::write(keys.join("worktrees/run_1/.git"), "gitdir: /x/.git/worktrees/run_1\n").unwrap();
+    let script = "cat .a2a/admin.key; echo changed >> .a2a/admin.key; ls -A .a2a";
+    let output = home.attache(&["sandbox", "--", "sh", "-c", script]).succeeds();
+    assert_eq!(output.stdout, "admin.key\n", "what it wrote itself");
+    assert_eq!(fs::read_to_string(keys.join("admin.key")).unwrap(), "KEY");
+}
+
 #[test]
 fn the_shell_of_up_sees_only_its_folder_unless_told_otherwise() {
     if !has_namespaces() {

@@ -52,10 +52,12 @@ impl ConfinedFolder {
         Ok(Self { folder: beneath::folder(&root)?, root, hidden: Vec::new(), shown: None })
     }
 
-    /// Serves nothing from these folders, except for what is below `shown`.
+    /// Serves nothing from these folders below it, except for what is below `shown`.
     #[must_use]
     pub fn hiding(mut self, hidden: &[PathBuf], shown: Option<PathBuf>) -> Self {
         self.hidden = hidden.iter().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone())).collect();
+        // The folder itself may be in one of them.
+        self.hidden.retain(|path| *path == self.root || !self.root.starts_with(path));
         self.shown = shown;
         self
     }
@@ -160,6 +162,8 @@ mod tests {
             assert!(beneath.read(Path::new(path)).is_err(), "{path} was read");
         }
         assert_eq!(beneath.read(Path::new("way/mine/file")).unwrap(), "secret");
+        let mine = ConfinedFolder::open(&root.join("sent/mine")).unwrap().hiding(&hidden, None);
+        assert_eq!(mine.read(Path::new("file")).unwrap(), "secret");
     }
 
     #[test]

@@ -88,10 +88,7 @@ impl FolderLock {
 
     /// Held by nobody else. Waits for others who are alone there, which takes them a while, and until the timeout for those
     /// who share it. A folder that isn't there, that this user can't open, or that a file system doesn't lock, is left out.
-    pub fn alone<'a>(
-        folders: impl IntoIterator<Item = &'a Path>,
-        timeout: Duration,
-    ) -> Result<Self, FolderLockError> {
+    pub fn alone<'a>(folders: impl IntoIterator<Item = &'a Path>, timeout: Duration) -> Result<Self, FolderLockError> {
         let folders: Vec<&Path> = folders.into_iter().collect();
         let mut waited = Duration::ZERO;
         loop {

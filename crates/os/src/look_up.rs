@@ -70,15 +70,21 @@ pub fn entries(folder: &Path) -> io::Result<Vec<fs::DirEntry>> {
 
 /// Opens a folder of this user, and those on the way to it. `false` if one of them belongs to another user, or isn't there.
 pub fn open_again(folder: &Path) -> io::Result<bool> {
-    if !open_way(folder)? {
-        return Ok(false);
-    }
-    match open(folder) {
+    let opened = match open(folder) {
+        Ok(Opening::Foreign) if open_way(folder)? => open(folder),
+        opened => opened,
+    };
+    match opened {
         Ok(Opening::Opened | Opening::WasOpen) => Ok(true),
         Ok(Opening::Foreign) => Ok(false),
         Err(error) if is_absent(&error) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Whether a look-up failed for want of a right, which its owner can give back.
+pub fn is_closed(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::ACCESS)
 }
 
 /// Opens a folder for reading, to mark or lock it. No link leads there. `None` if it belongs to another user, and is closed.
@@ -93,7 +99,7 @@ pub(crate) fn open_folder(path: &Path) -> io::Result<Option<File>> {
 }
 
 /// Whether a file system refuses to lock anything.
-pub(crate) fn has_no_locks(error: &io::Error) -> bool {
+pub fn has_no_locks(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL))
 }
 
@@ -163,10 +169,6 @@ fn add_rights(entry: &PathHandle, rights: u32) -> io::Result<Opening> {
 
 pub(crate) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-}
-
-fn is_closed(error: &io::Error) -> bool {
-    Errno::from_io_error(error) == Some(Errno::ACCESS)
 }
 
 #[cfg(all(test, target_os = "linux", not(attache_portable)))]

@@ -60,7 +60,7 @@ fn passes_through(path: &Path, folder: &Path) -> bool {
 }
 
 /// Every folder, link and file on the way to an absolute path, as the kernel walks it, link by link. `None` if it gives up.
-pub(crate) fn way(path: &Path) -> Option<Vec<PathBuf>> {
+pub fn way(path: &Path) -> Option<Vec<PathBuf>> {
     let mut pending: Vec<OsString> = path.iter().rev().map(OsString::from).collect();
     let (mut at, mut links, mut way) = (PathBuf::from("/"), 0, vec![PathBuf::from("/")]);
     while let Some(name) = pending.pop() {

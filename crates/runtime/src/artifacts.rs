@@ -7,9 +7,9 @@ use std::{
     time::Duration,
 };
 
-use crate::link::HubLink;
+use crate::{link::HubLink, profile::Profiles};
 use attache_client::{ArtifactSource, Backoff, HubClient};
-use attache_os::confined::open_beneath;
+use attache_os::{confined::open_beneath, look_up};
 use attache_protocol::{
     Json, WorkspaceId,
     env::Env,
@@ -27,6 +27,8 @@ pub(crate) struct ArtifactUploader {
     pub(crate) scratch: PathBuf,
     /// Folders with keys, from which nothing is handed over.
     pub(crate) withheld: Vec<PathBuf>,
+    /// The agents of this device, from whose folders nothing is handed over: a sandboxed run doesn't see them.
+    pub(crate) others: Option<Profiles>,
     pub(crate) env: Env,
     pub(crate) link: HubLink,
 }
@@ -66,6 +68,7 @@ impl ArtifactUploader {
             entry.parse().map_err(|_| format!("An entry of `{REFS}` is neither an artifact id nor {{\"path\":…}}."))?;
         let file_path = PathBuf::from(&path);
         let (scratch, cwd, withheld) = (self.scratch.clone(), self.cwd.clone(), self.withheld.clone());
+        let others = self.others.clone();
         let opened = tokio::task::spawn_blocking(move || {
             let root = match private_folder_of(&file_path, &scratch) {
                 Some(private) => Some(private),
@@ -75,7 +78,8 @@ impl ArtifactUploader {
                 }
                 None => cwd,
             };
-            open_below(root.as_deref(), &file_path, &withheld)
+            let others = others.map(|others| others.folders()).transpose().map_err(|error| error.to_string())?;
+            open_below(root.as_deref(), &file_path, (&withheld, &others.unwrap_or_default()))
         })
         .await;
         let file = opened
@@ -123,8 +127,9 @@ fn private_folder_of(file: &Path, scratch: &Path) -> Option<PathBuf> {
     (metadata.is_dir() && is_private).then(|| folder.to_owned())
 }
 
-/// Opens a file that is below `root` after resolving all symbolic links, and not in a folder that holds keys.
-fn open_below(root: Option<&Path>, path: &Path, withheld: &[PathBuf]) -> Result<File, String> {
+/// Opens a file that is below `root` after resolving all symbolic links, and not in a folder that holds keys, or in one of
+/// other agents.
+fn open_below(root: Option<&Path>, path: &Path, (keys, others): (&[PathBuf], &[PathBuf])) -> Result<File, String> {
     let Some(root) = root else {
         return Err("this device has no working folder for tasks; pair it with --cwd".to_owned());
     };
@@ -137,10 +142,15 @@ fn open_below(root: Option<&Path>, path: &Path, withheld: &[PathBuf]) -> Result<
     if below.starts_with(ATTACHMENT_FOLDER) {
         return Err("it is an attachment of a task; copy it first, and name the copy".to_owned());
     }
-    let mut ours = withheld.iter().filter_map(|folder| folder.canonicalize().ok());
     // A mounted folder is itself below one of ours.
-    if ours.any(|folder| folder.starts_with(&root) && real.starts_with(folder)) {
-        return Err("that folder holds keys and pairings".to_owned());
+    for folder in keys {
+        let folder = look_up::real_path(folder).map_err(|error| error.to_string())?;
+        if folder.is_some_and(|folder| folder.starts_with(&root) && real.starts_with(folder)) {
+            return Err("that folder holds keys and pairings".to_owned());
+        }
+    }
+    if others.iter().any(|folder| *folder != root && folder.starts_with(&root) && real.starts_with(folder)) {
+        return Err("it is in the folder of another agent".to_owned());
     }
     let folder = File::open(&root).map_err(|error| error.to_string())?;
     // Reopened from the folder itself, so that a link swapped in meanwhile leads nowhere.
@@ -175,29 +185,32 @@ mod tests {
 
         for path in ["out/a.txt", "./out/../out/a.txt", "inner", "absolute/a.txt", root.join("inner").to_str().unwrap()]
         {
-            let file = open_below(Some(root), Path::new(path), &[]).unwrap();
+            let file = open_below(Some(root), Path::new(path), (&[], &[])).unwrap();
             assert_eq!(std::io::read_to_string(file).unwrap(), "a", "{path}");
         }
         let above = format!("../{}/secret", outside.path().file_name().unwrap().to_str().unwrap());
         let absolute = outside.path().join("secret");
         for path in ["leak", "way/secret", above.as_str(), absolute.to_str().unwrap()] {
-            let error = open_below(Some(root), Path::new(path), &[]).unwrap_err();
+            let error = open_below(Some(root), Path::new(path), (&[], &[])).unwrap_err();
             assert!(error.contains("outside the task's folder"), "{path}: {error}");
         }
-        assert_eq!(open_below(Some(root), Path::new("out"), &[]).unwrap_err(), "it is not a file");
-        assert!(open_below(Some(root), Path::new("absent"), &[]).unwrap_err().contains("No such file"));
-        assert!(open_below(None, Path::new("x"), &[]).unwrap_err().contains("--cwd"));
+        assert_eq!(open_below(Some(root), Path::new("out"), (&[], &[])).unwrap_err(), "it is not a file");
+        assert!(open_below(Some(root), Path::new("absent"), (&[], &[])).unwrap_err().contains("No such file"));
+        assert!(open_below(None, Path::new("x"), (&[], &[])).unwrap_err().contains("--cwd"));
         let ours = [root.join("out")];
         for path in ["out/a.txt", "inner", "absolute/a.txt"] {
-            let error = open_below(Some(root), Path::new(path), &ours).unwrap_err();
+            let error = open_below(Some(root), Path::new(path), (&ours, &[])).unwrap_err();
             assert!(error.contains("holds keys"), "{path}: {error}");
+            let real = [root.canonicalize().unwrap(), root.canonicalize().unwrap().join("out")];
+            let error = open_below(Some(root), Path::new(path), (&[], &real)).unwrap_err();
+            assert!(error.contains("folder of another agent"), "{path}: {error}");
         }
-        assert!(open_below(Some(&root.join("out")), Path::new("a.txt"), &[root.to_owned()]).is_ok());
+        assert!(open_below(Some(&root.join("out")), Path::new("a.txt"), (&[root.to_owned()], &[])).is_ok());
         fs::create_dir_all(root.join(".attache/run_1")).unwrap();
         fs::write(root.join(".attache/run_1/sent"), "theirs").unwrap();
         symlink(".attache/run_1", root.join("behind")).unwrap();
         for path in [".attache/run_1/sent", "out/../.attache/run_1/sent", "behind/sent"] {
-            let error = open_below(Some(root), Path::new(path), &[]).unwrap_err();
+            let error = open_below(Some(root), Path::new(path), (&[], &[])).unwrap_err();
             assert!(error.contains("is an attachment of a task"), "{path}: {error}");
         }
     }

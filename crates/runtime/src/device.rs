@@ -30,7 +30,7 @@ use crate::{
     inbox::ChannelInbox,
     ledger::{ExecutionLedger, LedgerEntry, LedgerStep},
     link::HubLink,
-    profile::Profile,
+    profile::{Profile, Profiles},
     report::ReportQueue,
     worktree_decisions::WorktreeNotice,
 };
@@ -52,6 +52,8 @@ pub(crate) struct DeviceRuntime {
     pub(crate) worktrees: PathBuf,
     /// Wakes who carries out decisions about them.
     pub(crate) worktree_notice: Arc<WorktreeNotice>,
+    /// Of all agents of the device.
+    pub(crate) profiles: Profiles,
     /// Folders with keys, from which nothing is handed over.
     pub(crate) withheld: Vec<PathBuf>,
     /// Instructions of this device, for an adapter that doesn't read them itself.
@@ -135,7 +137,8 @@ impl DeviceRuntime {
         let (hub, cwd) = (self.hub().clone(), self.cwd.clone());
         let scratch = self.scratch.clone();
         let withheld = self.withheld.clone();
-        ArtifactUploader { hub, workspace, cwd, scratch, withheld, env: self.env.clone(), link: self.link.clone() }
+        let (env, link) = (self.env.clone(), self.link.clone());
+        ArtifactUploader { hub, workspace, cwd, scratch, withheld, others: None, env, link }
     }
 
     /// Appends an entry about work in progress. A full disk must not stop the work: without the entry, it counts as

@@ -160,7 +160,11 @@ async fn work(
     claimant: ClaimContext,
 ) -> (ExecutionOutcome, Option<PendingProgress>) {
     let RunDispatch { mut task, mode, reports, .. } = job;
-    let shelf = device.artifact_uploader(task.workspace_id);
+    let has_limits = [&task.sandbox, &task.default_sandbox].into_iter().flatten().any(|limits| limits.get() != "null");
+    // After a restart, it isn't known any more what the device's owner wanted.
+    let is_walled = has_limits || !matches!(mode, DispatchMode::Start);
+    let others = is_walled.then(|| device.profiles.clone());
+    let shelf = ArtifactUploader { others, ..device.artifact_uploader(task.workspace_id) };
     let known = match &mode {
         DispatchMode::Start => DeliveredProgress::default(),
         DispatchMode::Join | DispatchMode::Replay(_) => reported_counts(device, task.task_run_id).await,

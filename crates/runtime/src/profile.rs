@@ -7,7 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_os::path_error::{lock, private_folder, replace};
+use attache_os::{
+    look_up,
+    path_error::{lock, private_folder, replace},
+};
 use attache_protocol::{
     AgentId, KeyPin, RuntimeId, Secret, Timestamp,
     env::Env,
@@ -133,6 +136,14 @@ impl Profiles {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The folders in which the agents of this device work, without links.
+    pub fn folders(&self) -> Result<Vec<PathBuf>, Error> {
+        let set = self.load()?;
+        let folders = set.profiles.values().filter_map(Profile::known_folder).map(Path::new);
+        let real = folders.map(|folder| look_up::real_path(folder).map_err(Error::io(folder)));
+        Ok(real.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 
     /// Reads the file. A missing file is an empty set. A file that others can read is refused.

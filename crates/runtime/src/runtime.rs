@@ -206,6 +206,7 @@ impl RuntimeService {
             scratch: options.scratch,
             worktrees: options.home.join(WORKTREE_FOLDER),
             worktree_notice: worktree_notice.clone(),
+            profiles: profiles.clone(),
             withheld: options.withheld,
             instruction_file,
             collaborator: options.collaborator,

@@ -105,7 +105,7 @@ pub struct DriverRun {
     pub environment: Environment,
     /// Where runs create their private folders.
     pub scratch: PathBuf,
-    /// Folders of our own, from which no driver serves a file.
+    /// What the run neither sees in walls nor names in its folder: folders of our own and, in walls, those of other agents.
     pub hidden: Vec<PathBuf>,
     /// The walls of this machine, for a driver that runs inside them.
     pub walls: Option<AdapterWalls>,
@@ -255,13 +255,19 @@ impl DriverRun {
         Ok(real)
     }
 
+    /// What was put into the folder for this run and others is hidden, too, where others work in it.
+    pub(crate) fn hidden_from_git(&self, cwd: &Path) -> Vec<PathBuf> {
+        let came = Some(cwd.join(ATTACHMENT_FOLDER)).filter(|_| self.task.task_type != awcp::TASK_TYPE);
+        self.hidden.iter().cloned().chain(came).collect()
+    }
+
     /// The folders in which runs of this device work, this one's first. Whoever lets an agent work in a home folder as a
     /// whole has every program of theirs in it.
-    pub(crate) fn worked_in(&self) -> Vec<PathBuf> {
-        let others = self.walls.as_ref().map(|walls| (walls.others.0)()).unwrap_or_default();
+    pub(crate) fn worked_in(&self) -> io::Result<Vec<PathBuf>> {
+        let others = self.walls.as_ref().map(|walls| (walls.others.0)()).transpose()?.unwrap_or_default();
         let home = self.environment.get("HOME").map(Path::new);
         let is_part = |folder: &PathBuf| !home.is_some_and(|home| home.starts_with(folder));
-        std::iter::once(self.cwd.clone()).chain(others).filter(is_part).collect()
+        Ok(std::iter::once(self.cwd.clone()).chain(others).filter(is_part).collect())
     }
 
     /// The working folder with symlinks resolved, because hosts compare paths as strings.

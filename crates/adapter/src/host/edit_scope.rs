@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     ffi::OsStr,
-    fs,
+    fs, io,
     os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Component, Path, PathBuf},
 };
@@ -55,20 +55,21 @@ fn is_in_bare_repository(root: &Path, file: &Path) -> bool {
 /// Whether the settings of a repository that a file is in, or the person's own, name it, or a folder above it: as more
 /// settings, as hooks, or as a program.
 fn is_named_by_git(home: Option<&Path>, file: &Path) -> bool {
-    let of_repository = |folder: &Path| {
+    let of_repository = |folder: &Path| -> io::Result<bool> {
         let git = folder.join(".git");
-        let git = if git.is_dir() { git } else { named_repository(&git)? };
+        let git = if git.is_dir() { Some(git) } else { named_repository(&git)? };
+        let Some(git) = git else { return Ok(false) };
         // Of a linked working tree, the settings are somewhere else.
-        let shared = common_folder(&git).unwrap_or_else(|| git.clone());
+        let shared = common_folder(&git)?.unwrap_or_else(|| git.clone());
         let settings = [shared.join("config"), git.join("config.worktree")];
-        Some(is_named_by_settings(home, file, [folder, &git], VecDeque::from(settings)))
+        Ok(is_named_by_settings(home, file, [folder, &git], VecDeque::from(settings)))
     };
     let own = home.map(|home| [home.join(".gitconfig"), home.join(".config/git/config")]).into_iter().flatten();
     let other = std::env::var_os("XDG_CONFIG_HOME").map(|folder| Path::new(&folder).join("git/config"));
     let everywhere = own.chain(other).chain([PathBuf::from("/etc/gitconfig")]).collect();
     let Some(folder) = file.parent() else { return true };
     is_named_by_settings(home, file, [folder, folder], everywhere)
-        || file.ancestors().skip(1).any(|folder| of_repository(folder) == Some(true))
+        || file.ancestors().skip(1).any(|folder| of_repository(folder).unwrap_or(true))
 }
 
 fn is_named_by_settings(

@@ -9,7 +9,8 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsString,
-    path::{Path, PathBuf},
+    io,
+    path::Path,
     process::Stdio,
     time::Duration,
 };
@@ -17,7 +18,7 @@ use std::{
 use rustix::process::Pid;
 use tokio::{io::AsyncReadExt as _, process::Command, time::timeout};
 
-use attache_os::{file_space::is_fuse, process_tree, program};
+use attache_os::{file_space::is_fuse, look_up, process_tree, program};
 use attache_workspace::report::git::{self, GitRepository};
 
 use crate::{
@@ -133,7 +134,9 @@ async fn usable(job: &DriverRun, shown: GitSettings) -> Result<Vec<(OsString, Os
     }
     let mounted = if is_fuse(&job.cwd) { WHERE_MOUNTED } else { &[] };
     let fixed = ALWAYS.iter().chain(mounted).map(|(key, value)| ((*key).to_owned(), Some((*value).to_owned())));
-    let remotes = has_remote_files(&job.cwd).then(|| ("protocol.file.allow".to_owned(), Some("never".to_owned())));
+    let remotes = has_remote_files(&job.cwd)
+        .unwrap_or(true)
+        .then(|| ("protocol.file.allow".to_owned(), Some("never".to_owned())));
     let settings = as_variable(fixed.chain(overrides(&listed, shown)).chain(remotes));
     if settings.1.len() > MAX_VARIABLE {
         return Err(UnusableGit::Unreadable);
@@ -168,13 +171,18 @@ fn check_other_files(listed: &[ListedSetting]) -> Result<(), UnusableGit> {
 }
 
 /// Whether the repository has remotes in files of their own, as very old ones do. No setting overrides them.
-fn has_remote_files(folder: &Path) -> bool {
-    let Some((_, git)) = repository_around(folder) else { return false };
-    let own = named_repository(&git).unwrap_or(git);
-    let common = common_folder(&own);
-    let is_filled = |folder: PathBuf| std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
-    let mut homes = std::iter::once(own).chain(common);
-    homes.any(|home| ["remotes", "branches"].iter().any(|name| is_filled(home.join(name))))
+fn has_remote_files(folder: &Path) -> io::Result<bool> {
+    let Some((_, git)) = repository_around(folder)? else { return Ok(false) };
+    let own = named_repository(&git)?.unwrap_or(git);
+    let common = common_folder(&own)?;
+    for home in std::iter::once(own).chain(common) {
+        for name in ["remotes", "branches"] {
+            if !look_up::entries(&home.join(name))?.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// Lists the settings; `None` if not all of them can be read. That executes nothing. It is the system's git that lists, for any
@@ -479,9 +487,9 @@ mod tests {
         std::fs::write(root.join("tree/.git"), "gitdir: ../store/worktrees/tree\n").unwrap();
         std::fs::write(root.join("store/worktrees/tree/commondir"), "../..\n").unwrap();
         std::fs::create_dir(root.join("store/remotes")).unwrap();
-        assert!(!has_remote_files(&below), "an empty folder names none");
+        assert!(!has_remote_files(&below).unwrap(), "an empty folder names none");
         std::fs::write(root.join("store/remotes/origin"), "URL: ../evil.git\n").unwrap();
-        assert!(has_remote_files(&below));
+        assert!(has_remote_files(&below).unwrap());
     }
 
     #[test]

@@ -132,7 +132,7 @@ impl HostEnclosure {
         let mut walls = Walls::open(job.real_folder()?).limit(limits);
         walls.write.push(temporary.clone());
         walls.write.extend_from_slice(writes);
-        walls.hide = own.hidden(&walls.cwd)?;
+        walls.hide.clone_from(&job.hidden);
         let repository = GuardedRepository::of_run(own, job)?;
         walls.fixed.clone_from(&repository.fixed);
         walls.processes = Some(own.resources.processes);
@@ -143,7 +143,7 @@ impl HostEnclosure {
             walls.hide.push(came);
         }
         if walls.files == FileView::Declared {
-            declare(&mut walls, setup, needs, job);
+            declare(&mut walls, setup, needs, job)?;
         }
         worktree::open(&mut walls, job);
         let copies = ScratchFolder::create(&job.scratch, &job.env)?;
@@ -269,8 +269,8 @@ pub(crate) fn keep_sound(walls: &mut Walls, worked_in: &[PathBuf]) {
 }
 
 /// The folders in which this run and others work, whatever else is in them.
-pub(crate) fn all_worked_in(walls: &Walls, job: &DriverRun) -> Vec<PathBuf> {
-    std::iter::once(walls.cwd.clone()).chain(job.worked_in()).collect()
+pub(crate) fn all_worked_in(walls: &Walls, job: &DriverRun) -> io::Result<Vec<PathBuf>> {
+    Ok(std::iter::once(walls.cwd.clone()).chain(job.worked_in()?).collect())
 }
 
 /// The whole toolchain of a folder in `PATH`, wherever it is installed. A virtual environment of Python comes with the
@@ -321,10 +321,10 @@ fn copied(logins: &[PathBuf], folder: &ScratchFolder) -> io::Result<Vec<LoginCop
 }
 
 /// What a host sees besides its folder and its login: its installation, its settings, and toolchains.
-fn declare(walls: &mut Walls, setup: &HostSetup, needs: &HostNeeds, job: &DriverRun) {
+fn declare(walls: &mut Walls, setup: &HostSetup, needs: &HostNeeds, job: &DriverRun) -> io::Result<()> {
     let home = home(&job.environment);
     let folder = setup.folder.path(job, home.as_deref());
-    let worked_in = all_worked_in(walls, job);
+    let worked_in = all_worked_in(walls, job)?;
     show_toolchains(walls, &job.environment, &worked_in);
     let mut read = installation(Path::new(&setup.program), &path_folders(&job.environment, &worked_in), &worked_in);
     read.extend(places(setup, job, &needs.reads));
@@ -332,6 +332,7 @@ fn declare(walls: &mut Walls, setup: &HostSetup, needs: &HostNeeds, job: &Driver
     keep_sound(walls, &worked_in);
     let is_elsewhere = |folder: &PathBuf| !home.as_ref().is_some_and(|home| folder.starts_with(home));
     walls.private.extend(folder.filter(is_elsewhere));
+    Ok(())
 }
 
 /// Where a program is installed: its file, and the folder with everything that came with it.

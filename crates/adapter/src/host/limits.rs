@@ -10,7 +10,7 @@ use attache_protocol::{
 };
 
 use super::{HostMemory, HostSetup, HostUsage, TurnVerdict, budget::RunBudget, outcome};
-use crate::DriverRun;
+use crate::{AdapterWalls, DriverRun};
 
 /// The limits of a run, and who enforces them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,6 +56,15 @@ pub(crate) fn sees_only_folder(job: &DriverRun) -> bool {
     };
     job.walls.as_ref().is_some_and(|walls| walls.proved.contains(&SandboxLimit::CwdOnly))
         && (is_asked(job.task.sandbox.as_ref()) || is_asked(job.task.default_sandbox.as_ref()))
+}
+
+/// Whether walls hold any of its limits, so that they hide the folders of other agents from it.
+pub(crate) fn is_walled(job: &DriverRun) -> bool {
+    let is_held = |sandbox: Option<&Json>, walls: &AdapterWalls| {
+        requested_sandbox(sandbox).is_ok_and(|sandbox| sandbox.limits().iter().any(|it| walls.proved.contains(it)))
+    };
+    let asked = [job.task.sandbox.as_ref(), job.task.default_sandbox.as_ref()];
+    job.walls.as_ref().is_some_and(|walls| asked.into_iter().any(|sandbox| is_held(sandbox, walls)))
 }
 
 /// The setup of a host for this run. One that sees only its folder has no session to continue: the records of a host's

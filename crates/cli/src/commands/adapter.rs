@@ -352,7 +352,8 @@ async fn walls(context: &CommandContext, is_host: bool, cwd: &Path) -> Result<Ad
     if !launcher.has_namespaces() {
         let is_below = |cwd: PathBuf| {
             let is_nested = |folder: &PathBuf| *folder != cwd && folder.starts_with(&cwd);
-            hide.iter().any(|folder| folder.is_below(&cwd)) || (others.0)().iter().any(is_nested)
+            hide.iter().any(|folder| folder.is_below(&cwd))
+                || (others.0)().map_or(true, |others| others.iter().any(is_nested))
         };
         let holds_ours = cwd.canonicalize().is_ok_and(is_below);
         // A host needs a home folder of its own inside, and a way to its model.
@@ -365,7 +366,10 @@ async fn walls(context: &CommandContext, is_host: bool, cwd: &Path) -> Result<Ad
 /// The folders of the agents of this device, as they are now.
 fn other_folders(context: &CommandContext) -> OtherAgentFolders {
     let profiles = context.home().ok().map(|home| Profiles::at(home.path(), context.env.clone()));
-    OtherAgentFolders(Arc::new(move || profiles.as_ref().map(walls::agent_folders).unwrap_or_default()))
+    OtherAgentFolders(Arc::new(move || match &profiles {
+        Some(profiles) => profiles.folders().map_err(io::Error::other),
+        None => Ok(Vec::new()),
+    }))
 }
 
 fn split(program: Vec<OsString>) -> (OsString, Vec<OsString>) {

@@ -155,7 +155,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     let guarded = match launcher.has_namespaces() {
         true => {
             let folders = inside.write.iter().chain([&inside.cwd]).map(PathBuf::as_path);
-            GuardedRepository::new(folders, &config::temporary_folder(), &context.env)
+            GuardedRepository::new(folders, &inside.hide, &config::temporary_folder(), &context.env)
                 .map_err(|error| CommandFailure::failed(format!("can't set up the sandbox: {error}")))?
         }
         false => GuardedRepository::default(),

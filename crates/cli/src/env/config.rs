@@ -13,7 +13,6 @@ use attache_os::program;
 use attache_protocol::{Secret, env::Env};
 use attache_runtime::profile::Profiles;
 
-use super::walls;
 use crate::{
     text::errors,
     ui::{failure::CommandFailure, output::ColorChoice},
@@ -168,7 +167,7 @@ pub(crate) fn detection_environment() -> DetectionEnvironment {
 fn detection_path(config: &Config) -> OsString {
     let path = variable("PATH").unwrap_or_default();
     let profiles = config.home.as_ref().map(|home| Profiles::at(home, Env::system()));
-    let mut worked_in = profiles.as_ref().map(walls::agent_folders).unwrap_or_default();
+    let mut worked_in = profiles.and_then(|profiles| profiles.folders().ok()).unwrap_or_default();
     worked_in.retain(|folder| !config.user_home.as_ref().is_some_and(|home| home.starts_with(folder)));
     std::env::join_paths(program::sound_folders(&path, &worked_in)).unwrap_or_default()
 }

@@ -9,7 +9,7 @@ use std::{
 use attache_adapter::preset::PresetTable;
 use attache_os::control_group::RunResources;
 use attache_protocol::wire::runtime::WalledRuns;
-use attache_runtime::profile::{Profile, Profiles};
+use attache_runtime::profile::Profiles;
 use attache_sandbox::{Launcher, StageCommand};
 
 use super::context::CommandContext;
@@ -28,17 +28,10 @@ pub(crate) fn launcher() -> Result<Launcher, CommandFailure> {
     Ok(Launcher::new(StageCommand { program, enter: vec![STAGE.into()], probe: vec![PROBE.into()] }))
 }
 
-/// The folders of the agents of this device, as they are now.
-pub(crate) fn agent_folders(profiles: &Profiles) -> Vec<PathBuf> {
-    let set = profiles.load().ok();
-    let folders = set.iter().flat_map(|set| set.profiles.values()).filter_map(Profile::known_folder);
-    folders.filter_map(|folder| Path::new(folder).canonicalize().ok()).collect()
-}
-
 /// Refuses a folder that is reached through a link in the folder of an agent: a task of that agent may have put it there.
 pub(crate) fn refuse_planted_link(context: &CommandContext, folder: &Path) -> Result<(), CommandFailure> {
     let Ok(home) = context.home() else { return Ok(()) };
-    let folders = agent_folders(&Profiles::at(home.path(), context.env.clone()));
+    let folders = Profiles::at(home.path(), context.env.clone()).folders()?;
     // The shell knows through which links it came here.
     let is_current = |here: &PathBuf| here.is_absolute() && here.canonicalize().ok() == std::env::current_dir().ok();
     let here = std::env::var_os("PWD").map(PathBuf::from).filter(is_current);

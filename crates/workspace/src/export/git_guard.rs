@@ -249,7 +249,7 @@ pub(super) fn run_from(path: &[u8]) -> Vec<&[u8]> {
 }
 
 /// The entries that make git treat a folder as a repository: all of one of these sets.
-pub(super) const REPOSITORIES: [&[&[u8]]; 2] = [&[b"HEAD", b"objects", b"refs"], &[b"HEAD", b"commondir"]];
+pub const REPOSITORIES: [&[&[u8]]; 2] = [&[b"HEAD", b"objects", b"refs"], &[b"HEAD", b"commondir"]];
 
 /// The folder that the last name of the path could turn into a repository, and the other entries that each set
 /// requires.

@@ -54,7 +54,7 @@ pub use self::{
     failed::{FailedChanges, FailureCause},
     file::{CreateMode, ExportFile, FileOpenOptions, SizeAfter},
     filter::{ExportPatterns, secrets_in, withhold_folder},
-    git_guard::is_of_repository,
+    git_guard::{REPOSITORIES, is_of_repository},
     lease_record::LeaseRecord,
     originals::OriginalsFolder,
     path::{from_shown, show},
