@@ -1,5 +1,7 @@
 //! Callbacks and deliveries: URL checks, delivery history, resending and signing secrets.
 
+use std::collections::HashMap;
+
 use attache_client::egress::EgressFailure;
 use attache_protocol::{
     Code, DeliveryId, RunId,
@@ -8,7 +10,10 @@ use attache_protocol::{
         run::CallbackEvent,
     },
 };
-use attache_store::record::delivery::{self, DeliveryFilter, RunCallback};
+use attache_store::record::{
+    AgentRef, RunRecord,
+    delivery::{self, DeliveryFilter, RunCallback},
+};
 
 use crate::{
     Error, Handle, Principal, Result, check,
@@ -37,49 +42,67 @@ enum UnresolvedHostPolicy {
 
 const WHAT: &str = "delivery";
 
-/// Only those who may resend a delivery see the complete URL.
-fn show(by: &Principal, delivery: delivery::DeliveryRecord) -> Delivery {
-    match by.verdict(Action::ResendDelivery) {
-        AccessVerdict::Yes | AccessVerdict::Own => render::delivery(delivery),
-        AccessVerdict::No => render::delivery_origin(delivery),
-    }
-}
-
 impl Handle {
+    /// Only whoever owns the run or its agent sees the complete URL, which often has a secret in its path. Others see where it
+    /// leads, and resend it without knowing the rest.
+    async fn show_delivery(
+        &self,
+        by: &Principal,
+        run: &RunRecord,
+        delivery: delivery::DeliveryRecord,
+    ) -> Result<Delivery> {
+        let may_resend = by.verdict(Action::ResendDelivery) != AccessVerdict::No;
+        let is_shown = may_resend && (by.own_runs().matches(run) || self.owns_agent(by, run).await?);
+        Ok(if is_shown { render::delivery(delivery) } else { render::delivery_origin(delivery) })
+    }
+
+    async fn owns_agent(&self, by: &Principal, run: &RunRecord) -> Result<bool> {
+        let account = self.store().account(by.tenant, AgentRef::Id(run.agent)).await.map_err(about("agent"))?;
+        Ok(by.is_owner(account.owner))
+    }
+
     /// Newest first. An agent sees the deliveries of runs it created.
     pub async fn deliveries(&self, by: &Principal, query: DeliveryQuery) -> Result<DeliveryList> {
         let permit = by.may(Action::SeeDeliveries)?;
         let mut visible = VisiblePage::new(query.page.page()?);
         let filter = DeliveryFilter { state: query.state, run: query.run };
+        let mut runs = HashMap::new();
         while let Some(asked) = visible.next_read(self, by).await {
             let failed = about_list(WHAT, &asked);
             let listed = self.store().deliveries(by.tenant, filter.clone(), asked).await.map_err(failed)?;
             let mut seen = Vec::with_capacity(listed.items.len());
             for delivery in &listed.items {
-                seen.push(self.find_run(&permit, delivery.run).await.is_ok());
+                let run = self.find_run(&permit, delivery.run).await;
+                seen.push(run.is_ok());
+                if let Ok(run) = run {
+                    runs.insert(run.id, run);
+                }
             }
             visible.take(listed, &seen);
         }
-        let (deliveries, next_cursor) = visible.finish();
-        Ok(DeliveryList {
-            deliveries: deliveries.into_iter().map(|delivery| show(by, delivery)).collect(),
-            next_cursor,
-        })
+        let (found, next_cursor) = visible.finish();
+        let mut deliveries = Vec::with_capacity(found.len());
+        for delivery in found {
+            let run = runs.get(&delivery.run).ok_or_else(|| Error::not_found(WHAT))?;
+            deliveries.push(self.show_delivery(by, run, delivery).await?);
+        }
+        Ok(DeliveryList { deliveries, next_cursor })
     }
 
     pub async fn delivery(&self, by: &Principal, delivery: DeliveryId) -> Result<Delivery> {
-        self.find_delivery(&by.may(Action::SeeDeliveries)?, delivery).await.map(|found| show(by, found))
+        let (delivery, run) = self.find_delivery(&by.may(Action::SeeDeliveries)?, delivery).await?;
+        self.show_delivery(by, &run, delivery).await
     }
 
     /// Sends it once more, now, even if it was already delivered or its target is paused. The id stays the same.
     pub async fn resend_delivery(&self, by: &Principal, delivery: DeliveryId) -> Result<Delivery> {
-        self.find_delivery(&by.may(Action::ResendDelivery)?, delivery).await?;
+        let (_, run) = self.find_delivery(&by.may(Action::ResendDelivery)?, delivery).await?;
         self.urgent().add(delivery, self.now());
         let resent = self.store().resend_delivery(self.context(by), delivery).await;
         if resent.is_err() {
             self.urgent().take(delivery);
         }
-        resent.map(render::delivery).map_err(about(WHAT))
+        self.show_delivery(by, &run, resent.map_err(about(WHAT))?).await
     }
 
     /// The secret that signs the caller's own deliveries or, with an agent, that agent's approval webhook.
@@ -104,10 +127,14 @@ impl Handle {
     }
 
     /// A delivery belongs to its run.
-    async fn find_delivery(&self, permit: &Permit<'_>, id: DeliveryId) -> Result<delivery::DeliveryRecord> {
+    async fn find_delivery(
+        &self,
+        permit: &Permit<'_>,
+        id: DeliveryId,
+    ) -> Result<(delivery::DeliveryRecord, RunRecord)> {
         let found = self.store().delivery(permit.by().tenant, id).await.map_err(about(WHAT))?;
-        self.find_run(permit, found.run).await.map_err(|_| Error::not_found(WHAT))?;
-        Ok(found)
+        let run = self.find_run(permit, found.run).await.map_err(|_| Error::not_found(WHAT))?;
+        Ok((found, run))
     }
 
     /// The callback of a new run, after its URL has been checked.

@@ -12,6 +12,7 @@ on_all! {
     an_agent_sees_its_own_deliveries_and_has_its_own_secret
     a_secret_is_stable_and_unique_to_its_owner
     a_removed_person_is_told_nothing_more
+    the_complete_url_is_for_whoever_owns_the_run_or_the_agent
     whoever_started_a_run_of_an_agent_that_became_private_is_not_told_what_it_asks
 }
 
@@ -134,4 +135,27 @@ async fn whoever_started_a_run_of_an_agent_that_became_private_is_not_told_what_
     assert!(!told.to_string().contains("PRIVATE"), "{told}");
     assert_eq!(olga.get(&path).await.expect(200)["waits_for"]["what"], "Bash");
     assert_eq!(world.owner.get(&path).await.expect(200)["waits_for"]["what"], "Bash: cat PRIVATE");
+}
+
+/// A callback's URL often is the secret itself.
+async fn the_complete_url_is_for_whoever_owns_the_run_or_the_agent(engine: Engine) {
+    let receiver = WebhookReceiver::start(&[]).await;
+    // The agent is the hub owner's.
+    let (world, device) = world(engine, |_| {}).await;
+    let (ada, bob, root) = (
+        person(&world, "ada", "operator").await,
+        person(&world, "bob", "operator").await,
+        person(&world, "root", "admin").await,
+    );
+    let adas = completed(&ada, &device, &receiver.url()).await;
+    tried(&world, &adas, 1, "delivered").await;
+    let path = format!("/api/v1/deliveries/{adas}");
+    let origin = format!("{}/***", receiver.url().rsplit_once('/').unwrap().0);
+    for (caller, shown) in
+        [(&ada, receiver.url()), (&world.owner, receiver.url()), (&bob, origin.clone()), (&root, origin)]
+    {
+        assert_eq!(caller.get(&path).await.expect(200)["url"], shown);
+        assert_eq!(caller.get("/api/v1/deliveries").await.expect(200)["deliveries"][0]["url"], shown);
+        assert_eq!(caller.post(&format!("{path}/resend"), json!({})).await.expect(200)["url"], shown);
+    }
 }
