@@ -15,7 +15,11 @@ use attache_protocol::{
 
 use attache_store::{InUseReason, MAX_NOTIFICATION_TARGETS, MAX_PUSH_CONFIGS, MAX_RUN_LOG_BYTES, StorageFault};
 
-use crate::{identity::RateLimitStatus, render};
+use crate::{
+    disk_space::{DiskUse, disk_low},
+    identity::RateLimitStatus,
+    render,
+};
 
 /// How long a caller waits before it retries after a disk problem.
 const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
@@ -311,6 +315,7 @@ impl Error {
             ),
             E::Overloaded => Self::new(Code::Overloaded, "Too many writes are queued."),
             E::Unwritable(fault) => Self::unwritable(fault),
+            E::DiskLow { free } => disk_low(free, DiskUse::Record),
             E::Unknown => Self::new(Code::Unknown, "The store could not confirm the change."),
             E::Unusable { what, .. } => Self::internal(&what),
             E::NodeEnded => Self::new(Code::Overloaded, "This node of the hub is restarting."),

@@ -26,6 +26,7 @@ use crate::{
     channel::{self, LiveChannels},
     control::AnonymousUsage,
     deliveries,
+    disk_space::{DiskReserve, ReservedStore},
     error::about,
     identity::{
         CardKey, CredentialCache, IdentityFolder, RequestLimits, SealingKey, UnsealError,
@@ -241,8 +242,9 @@ impl Hub {
             leaving: AtomicBool::new(false),
             draining: CancellationToken::new(),
             access,
+            // What the hub needs to start is there.
+            store: Arc::new(ReservedStore::new(store, DiskReserve::new(&options))),
             options,
-            store,
             env,
         };
         let handle = Handle(Arc::new(inner));

@@ -154,11 +154,57 @@ async fn uploads_stop_before_the_disk_is_full(engine: Engine) {
     device.client.post(&format!("{run}/progress"), json!({"chunk": "x"})).await.expect(200);
     device.client.post(&format!("{run}/complete"), json!({"output": {"text": "done"}})).await.expect(200);
     assert_eq!(world.owner.delete(&run).await.status, 204);
+}
 
-    // Eight times the free space is too much for anything new.
-    let world = World::timed(engine, |options| options.disk_reserve = Some(8 * free)).await;
+/// One operation after the other, whichever it is: what adds something is refused, and everything that frees space, ends work or takes
+/// rights away goes on.
+#[tokio::test]
+async fn nothing_new_is_stored_in_the_last_part_of_the_reserve() {
+    let world = World::timed(Engine::Sqlite, |_| {}).await;
     world.agent("builder").await;
-    let small = json!({"agent_id": "builder", "input": {"text": "x"}});
-    assert_eq!(world.owner.post("/api/v1/task-runs", small).await.refusal(), low());
-    world.owner.post("/api/v1/login-links", json!({})).await.expect(201);
+    world.agent("spare").await;
+    let device = world.device("builder").await;
+    let (first, second) = (world.run("builder").await, world.run("builder").await);
+    let run = format!("/api/v1/task-runs/{}", first["task_run_id"].as_str().unwrap());
+    device.claim().await;
+    let key = world.owner.post("/api/v1/api-keys", json!({"name": "k", "role": "operator"})).await.expect(201);
+    let made = world.owner.post("/api/v1/conversations", json!({})).await.expect(201);
+    let conversation = format!("/api/v1/conversations/{}", made["conversation_id"].as_str().unwrap());
+    let ask = json!({"tool": "Bash", "input": {"command": "ls"}});
+    let asked = device.client.post(&format!("{run}/permission-requests"), ask.clone()).await.expect(201);
+
+    let disk = rustix::fs::statvfs(std::env::temp_dir()).unwrap();
+    let reserve = 8 * disk.f_bavail * disk.f_frsize;
+    let world = world.retuned(|options| options.disk_reserve = Some(reserve)).await;
+    let owner = &world.owner;
+    for (path, body) in [
+        ("/api/v1/task-runs", json!({"agent_id": "builder", "input": {"text": "x"}})),
+        ("/api/v1/conversations", json!({"metadata": {"x": "y".repeat(60_000)}})),
+        (&format!("{conversation}/messages"), json!({"text": "x"})),
+        ("/api/v1/agent-accounts", json!({"name": "another"})),
+        ("/api/v1/agent-accounts/spare/pairing-codes", json!({})),
+        ("/api/v1/api-keys", json!({"name": "another", "role": "operator"})),
+        ("/api/v1/users", json!({"name": "ada", "role": "operator"})),
+        (&format!("{run}/input"), json!({"text": "x".repeat(50_000), "unsolicited": true})),
+    ] {
+        assert_eq!(owner.post(path, body).await.refusal(), (503, "disk_low".to_owned()), "{path}");
+    }
+    let longer = json!({"instructions": "x".repeat(8_000)});
+    let refused = owner.patch("/api/v1/agent-accounts/spare", longer).await.refusal();
+    assert_eq!(refused, (503, "disk_low".to_owned()));
+    let another = device.client.post(&format!("{run}/permission-requests"), ask).await.refusal();
+    assert_eq!(another, (503, "disk_low".to_owned()));
+
+    owner.post("/api/v1/login-links", json!({})).await.expect(201);
+    owner.patch("/api/v1/agent-accounts/spare", json!({"name": "spared"})).await.expect(200);
+    let asked = format!("/api/v1/permission-requests/{}", asked["permission_request_id"].as_str().unwrap());
+    owner.post(&format!("{asked}/decision"), json!({"approved": false})).await.expect(200);
+    device.client.post(&format!("{run}/progress"), json!({})).await.expect(200);
+    device.client.post(&format!("{run}/complete"), json!({"output": {"text": "done"}})).await.expect(200);
+    assert_eq!(owner.delete(&format!("/api/v1/api-keys/{}", key["key"]["key_id"].as_str().unwrap())).await.status, 200);
+    let queued = format!("/api/v1/task-runs/{}", second["task_run_id"].as_str().unwrap());
+    owner.post(&format!("{queued}/cancel"), json!({})).await.expect(200);
+    assert_eq!(owner.delete(&run).await.status, 204);
+    assert_eq!(owner.delete(&conversation).await.status, 204);
+    assert_eq!(owner.delete("/api/v1/agent-accounts/spared").await.status, 200);
 }

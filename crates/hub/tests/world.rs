@@ -298,7 +298,19 @@ impl World {
 
     /// The same, after some time without a hub.
     pub async fn away(self, during: Duration) -> Self {
-        let (env, options) = (self.env.clone(), self.hub.options().clone());
+        let options = self.hub.options().clone();
+        self.away_with(during, options).await
+    }
+
+    /// Restarts it with other options.
+    pub async fn retuned(self, tune: impl FnOnce(&mut Options)) -> Self {
+        let mut options = self.hub.options().clone();
+        tune(&mut options);
+        self.away_with(Duration::ZERO, options).await
+    }
+
+    async fn away_with(self, during: Duration, options: Options) -> Self {
+        let env = self.env.clone();
         // Reserves the port without listening, so that calls meanwhile are refused.
         let kept = reserve(options.listen);
         let (served, data) = self.stop();

@@ -42,7 +42,7 @@ store_part! {
     /// Returning a claim because its worker can't know of it is not a report: the `Cancel` stops a worker that knows of it
     /// anyway. A superseded channel passes on its frames, claims and follows, so nothing is addressed to it any more. When
     /// more than [`MAX_FRAMES`] wait, the oldest are dropped.
-    pub trait ChannelStore, layer ChannelStoreLayer {
+    pub trait ChannelStore, layer ChannelStoreLayer, call ChannelCall {
         /// The actor of all its log rows is the principal that may resume it. `NotFound` for a runtime of another tenant.
         /// With a runtime (`RuntimeEnded` if it isn't active) this shows that the runtime is alive, as a heartbeat does,
         /// but renews no claim. It supersedes the runtime's other channels, connected or not: their resume tokens become

@@ -19,7 +19,7 @@ store_part! {
     /// |---|---|
     /// | `publish_delegation` | `delegation.changed {"delegation_id","status"}` when it is new or its status is another |
     /// | `cancel_delegation` | `delegation.cancel_requested {"delegation_id"}` the first time, unless it has ended |
-    pub trait DelegationStore, layer DelegationStoreLayer {
+    pub trait DelegationStore, layer DelegationStoreLayer, call DelegationCall {
         /// Creates a delegation, or replaces its previous state; it keeps its position. `NotFound` if it belongs to another
         /// owner or tenant, and for a nonexistent tenant.
         async fn publish_delegation(&self, context: WriteContext, delegation: DelegationUpdate) -> Result<DelegationRecord>;

@@ -23,7 +23,7 @@ store_part! {
     /// |---|---|
     /// | `record_attempt` | `delivery.delivered {"delivery_id","task_run_id","attempt","status"}` or, when it is given up, `delivery.failed {"delivery_id","task_run_id","attempt","status","error"}`; nothing for a retry; the actor is `system`, the time is the attempt's |
     /// | `resend_delivery` | `delivery.resent {"delivery_id","task_run_id"}` |
-    pub trait DeliveryStore, layer DeliveryStoreLayer {
+    pub trait DeliveryStore, layer DeliveryStoreLayer, call DeliveryCall {
         /// Pending deliveries of every tenant whose time has come, by that time, then in order of creation. With a node,
         /// without those that are leased to another one (see [`crate::NodeStore`]).
         async fn due_deliveries(&self, node: Option<NodeId>, at: Timestamp, limit: usize) -> Result<Vec<DeliveryRecord>>;

@@ -108,6 +108,9 @@ pub enum Error {
     /// The disk or the database file can't be written at the moment. Nothing was changed.
     #[error("{0}")]
     Unwritable(crate::StorageFault),
+    /// A layer keeps the rest of the disk, of which this much is free, for what must not fail.
+    #[error("the disk is almost full: {free} bytes are left")]
+    DiskLow { free: u64 },
     /// The commit failed: after a restart the change may or may not be there.
     #[error("it is unknown whether the change was stored")]
     Unknown,

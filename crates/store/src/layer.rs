@@ -1,16 +1,25 @@
-//! Layers over a store: each method that a layer doesn't define is the inner store's. Tests count calls with one, and make
-//! an engine that has one mistake.
+//! Layers over a store: each method that a layer doesn't define is the inner store's. The hub keeps space on its disk with one;
+//! tests count calls with one, and make an engine that has one mistake.
 
 use std::fmt::Debug;
 
 use async_trait::async_trait;
 
-use crate::Store;
+use crate::{Error, Result, Store};
 pub use crate::{
-    channels::ChannelStoreLayer, delegations::DelegationStoreLayer, deliveries::DeliveryStoreLayer,
-    nodes::NodeStoreLayer, notifications::NotificationStoreLayer, peers::PeerStoreLayer, pushes::PushStoreLayer,
-    quotas::QuotaStoreLayer, shared_values::SharedValueStoreLayer, store::StoreLayer, users::UserStoreLayer,
-    worker_requests::WorkerRequestStoreLayer, worktrees::WorktreeStoreLayer,
+    channels::{ChannelCall, ChannelStoreLayer},
+    delegations::{DelegationCall, DelegationStoreLayer},
+    deliveries::{DeliveryCall, DeliveryStoreLayer},
+    nodes::{NodeCall, NodeStoreLayer},
+    notifications::{NotificationCall, NotificationStoreLayer},
+    peers::{PeerCall, PeerStoreLayer},
+    pushes::{PushCall, PushStoreLayer},
+    quotas::{QuotaCall, QuotaStoreLayer},
+    shared_values::{SharedValueCall, SharedValueStoreLayer},
+    store::{StoreCall, StoreLayer},
+    users::{UserCall, UserStoreLayer},
+    worker_requests::{WorkerRequestCall, WorkerRequestStoreLayer},
+    worktrees::{WorktreeCall, WorktreeStoreLayer},
 };
 
 /// What every layer has. Its methods are those of the store's parts: [`crate::Store`] has `StoreLayer`, and so on.
@@ -42,4 +51,22 @@ pub trait WholeLayer:
     + WorktreeStoreLayer
     + Debug
 {
+}
+
+/// What a method answers that a layer doesn't admit.
+pub trait Refusable {
+    fn refused(refusal: Error) -> Self;
+}
+
+// === impl Refusable ===
+
+impl<T> Refusable for Result<T> {
+    fn refused(refusal: Error) -> Self {
+        Err(refusal)
+    }
+}
+
+/// Closing can't fail.
+impl Refusable for () {
+    fn refused(_: Error) -> Self {}
 }

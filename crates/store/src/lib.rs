@@ -13,7 +13,6 @@ mod entry;
 mod error;
 mod excerpt;
 mod fault;
-#[cfg(feature = "conformance")]
 pub mod layer;
 pub mod memory;
 pub mod metrics;

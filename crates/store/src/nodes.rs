@@ -12,7 +12,7 @@ store_part! {
     /// A node that has ended or never started is unknown. It can't open or resume channels or lease anything
     /// ([`crate::Error::NodeEnded`]). The times of nodes aren't compared: a node that sees the same number of heartbeats for long
     /// enough, by their own clock, may end the node.
-    pub trait NodeStore, layer NodeStoreLayer {
+    pub trait NodeStore, layer NodeStoreLayer, call NodeCall {
         /// A new node.
         async fn start_node(&self, node: NodeId) -> Result<()>;
 

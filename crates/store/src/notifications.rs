@@ -21,7 +21,7 @@ store_part! {
     /// | `create_notification_target` | if another one has the same address, first what its removal logs; then `notification_target.added {"notification_target_id","service","name"}` |
     /// | `update_notification_target` | `notification_target.changed {"notification_target_id"}` |
     /// | `remove_notification_target` | `notification_target.removed {"notification_target_id"}` |
-    pub trait NotificationStore, layer NotificationStoreLayer {
+    pub trait NotificationStore, layer NotificationStoreLayer, call NotificationCall {
         /// Replaces the target with the same address, whoever it belongs to. `TooManyNotificationTargets` beyond
         /// [`MAX_NOTIFICATION_TARGETS`] of its user or [`MAX_TENANT_NOTIFICATION_TARGETS`], the replaced one not counted. The
         /// user and the key aren't validated.

@@ -32,7 +32,7 @@ store_part! {
     ///
     /// A hint [`crate::WakeHint::Peers`] follows `set_peer`, `trust_card` and the archiving of a peer, for the bridge
     /// to peers.
-    pub trait PeerStore, layer PeerStoreLayer {
+    pub trait PeerStore, layer PeerStoreLayer, call PeerCall {
         /// Makes an account a peer, or changes one. Another URL drops everything known about the old one. The same URL
         /// keeps its cards and clears its problem. Errors, in this order: `AgentArchived`, `IsPaired`.
         async fn set_peer(&self, context: WriteContext, agent: AgentRef, peer: NewPeer) -> Result<PeerRecord>;

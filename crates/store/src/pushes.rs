@@ -24,7 +24,7 @@ store_part! {
     /// |---|---|
     /// | `set_push_config`, `create_run` with `push` (after `task.created`) | `push.configured {"task_run_id","config_id"}` |
     /// | `remove_push_config` | `push.removed {"task_run_id","config_id"}` |
-    pub trait PushStore, layer PushStoreLayer {
+    pub trait PushStore, layer PushStoreLayer, call PushCall {
         /// Replaces a config with the same id, which keeps its position and its time. `TooManyPushConfigs` beyond
         /// [`MAX_PUSH_CONFIGS`].
         async fn set_push_config(

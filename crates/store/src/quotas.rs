@@ -41,7 +41,7 @@ store_part! {
     /// |---|---|
     /// | `set_quota` | `quota.changed {"user_id","agent_id","calls","tokens","cost_usd"}`, absent limits null, cost in dollars as a number |
     /// | `remove_quota` | `quota.removed {"user_id","agent_id"}` |
-    pub trait QuotaStore, layer QuotaStoreLayer {
+    pub trait QuotaStore, layer QuotaStoreLayer, call QuotaCall {
         /// `NotFound` for an unknown or removed user, or an unknown or archived agent. Setting the same limits again is logged
         /// like any other change.
         async fn set_quota(&self, context: WriteContext, target: QuotaTarget, limits: QuotaLimits) -> Result<QuotaRecord>;

@@ -11,7 +11,7 @@ use crate::{
 store_part! {
     /// Nothing here is logged, tenants aren't validated, and nobody is woken. A value that has expired is unknown to every
     /// method, and is removed when another one is kept and by [`crate::Store::sweep`].
-    pub trait SharedValueStore, layer SharedValueStoreLayer {
+    pub trait SharedValueStore, layer SharedValueStoreLayer, call SharedValueCall {
         /// Keeps a value until it expires. One of the same kind and name is replaced, and its successor has its age. Returns
         /// whether there was room: a value that is replaced doesn't count.
         async fn keep_value(&self, value: SharedValue, limit: SharedValueLimit, at: Timestamp) -> Result<bool>;

@@ -127,7 +127,7 @@ store_part! {
     /// read, `data` of its `task.completed`, `task.failed` and `task.cancelled` gains the run's result as a first member
     /// `"output"` (the log itself does not repeat it).
     pub trait Store: ChannelStore + WorkerRequestStore + UserStore + QuotaStore + DeliveryStore + PeerStore + PushStore
-        + DelegationStore + NotificationStore + NodeStore + SharedValueStore + WorktreeStore + Debug, layer StoreLayer {
+        + DelegationStore + NotificationStore + NodeStore + SharedValueStore + WorktreeStore + Debug, layer StoreLayer, call StoreCall {
         /// Succeeds if the store can write and read: something was flushed to disk a moment ago, or is now. Not logged.
         async fn ping(&self) -> Result<()>;
 

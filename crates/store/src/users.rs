@@ -21,7 +21,7 @@ store_part! {
     /// | `remove_user` | what `revoke_runtime` logs for each of the user's agents that has a key of its own, what `revoke_key` logs for each of the user's keys and sessions that was not revoked, each in order of creation, then `user.removed {"user_id","name"}` |
     /// | `record_event` | `token.created {"key_id","jti","audience","role","scopes","expires_at"}`, `login_link.created {"user_id","role","expires_at"}`, `tunnel.opened {"tunnel_id","delegation_id","expires_at","max_bytes"}` or `tunnel.closed {"tunnel_id","delegation_id","bytes"}` |
     /// | `set_access_rules` | `rules.changed {"version","digest"}`; `digest` is the BLAKE3 of the text in hexadecimal |
-    pub trait UserStore, layer UserStoreLayer {
+    pub trait UserStore, layer UserStoreLayer, call UserCall {
         /// `NameTaken` if a user of the tenant that was not removed has the name.
         async fn create_user(&self, context: WriteContext, user: NewUser) -> Result<UserRecord>;
 

@@ -45,7 +45,7 @@ store_part! {
     /// with open questions leaves `running`, its pending permissions are cancelled first, in order of creation (actor
     /// `system`, rows as above), then the row of what happened to the run follows; pending asks are cancelled without a row.
     /// Expiry is part of `sweep`, after the runs' own deadlines: permissions, then asks, each in order of creation.
-    pub trait WorkerRequestStore, layer WorkerRequestStoreLayer {
+    pub trait WorkerRequestStore, layer WorkerRequestStoreLayer, call WorkerRequestCall {
         /// The same asker's name for a question of the same claim, or, without a name, the same subject while it is pending,
         /// gives the request back as it is (the oldest of several). Otherwise grants are asked, the oldest first (a denial beats
         /// a grant), and without one that covers it the run waits. The actor is `runtime:<id>`; of a grant's answer `system`.

@@ -15,7 +15,7 @@ store_part! {
     /// |---|---|
     /// | `decide_worktree` | `worktree.decided {"task_run_id","action"}` |
     /// | `settle_worktree` | `worktree.settled {"task_run_id","action","result"}` the first time |
-    pub trait WorktreeStore, layer WorktreeStoreLayer {
+    pub trait WorktreeStore, layer WorktreeStoreLayer, call WorktreeCall {
         /// Replaces the run's decision, and wakes the run's agent (`WakeHint::Runtime`). `VersionChanged` while the device may
         /// still carry out the previous one.
         async fn decide_worktree(

@@ -21,7 +21,6 @@ use crate::{
     control::{
         PushSubscription, agent_endpoint::declared, approval::CallApproval, quota::budget, run_origin::RunOrigin,
     },
-    disk_space::DiskUse,
     error::about,
     identity::{Action, Permit, RoleColumn},
     nodes::ClusterLock,
@@ -91,7 +90,7 @@ impl Handle {
         check_within_run(by, &request, &headers)?;
         let parts = [&request.input, &request.context_fragments];
         let size = parts.into_iter().flatten().map(|part| part.get().len()).sum();
-        self.check_space(DiskUse::of_size(size))?;
+        self.check_space(size)?;
         self.admit_anonymous(by, size).await?;
         request.parent_task_run_id = parent(request.parent_task_run_id, headers.parent)?;
         let new = match request.conversation_id.filter(|_| headers.opens_conversation) {

@@ -100,7 +100,9 @@ impl Handle {
         let mut key = request.idempotency_key.as_deref().map(|key| key_hash(run, key));
         let given_key = request.idempotency_key.clone();
         let parts = parts(request)?;
-        self.admit_anonymous_bytes(by, parts.get().len() + message.as_ref().map_or(0, |message| message.get().len()))?;
+        let size = parts.get().len() + message.as_ref().map_or(0, |message| message.get().len());
+        self.check_space(size)?;
+        self.admit_anonymous_bytes(by, size)?;
         if let Some(step) =
             self.answer_to_approve(by, &record, message.as_ref().unwrap_or(&parts), given_key.as_deref()).await?
         {

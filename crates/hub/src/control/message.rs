@@ -13,7 +13,6 @@ use attache_store::record::{NewMessage, Pagination, RunDetail, RunFilter, RunRec
 use crate::{
     Error, Handle, Principal, Result, check,
     control::{PageRequest, conversation::MAX_METADATA},
-    disk_space::DiskUse,
     error::about,
     identity::Action,
     render,
@@ -50,7 +49,7 @@ impl Handle {
         if let Some(metadata) = &request.metadata {
             check::object("metadata", metadata, MAX_METADATA)?;
         }
-        self.check_space(DiskUse::of_size(request.text.len()))?;
+        self.check_space(request.text.len())?;
         let new = NewMessage {
             id: self.env().message_id(),
             conversation,

@@ -44,7 +44,7 @@ impl Handle {
         let counts = usage.is_some();
         let events = events(request)?;
         // Workers then stop reporting and finish.
-        if !events.is_empty() && self.check_space(DiskUse::Record).is_err() {
+        if !events.is_empty() && DiskUse::Record.check(self.options()).is_err() {
             return Err(Error::new(
                 Code::LogFull,
                 "The hub's disk is almost full, so it doesn't store the progress of runs.",
