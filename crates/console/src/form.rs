@@ -1,5 +1,7 @@
 //! Form parsing. A form is accepted only from our own pages and from the signed-in user.
 
+use attache_hub::{Error, surface::accept_upload};
+use attache_protocol::Code;
 use axum::{
     Form,
     body::Body,
@@ -34,10 +36,17 @@ pub(crate) struct PostedFiles {
     files: Option<Multipart>,
     /// The first file. Its content follows.
     first: Option<PartHeaders>,
+    /// How many parts there were from the first file on.
+    seen: usize,
 }
 
-/// Maximum size of a field that isn't a file.
-const MAX_FIELD: usize = 256 * 1024;
+/// What the fields of a form with files may be, files aside.
+const MAX_FIELDS: usize = 64;
+const MAX_FIELD_BYTES: usize = 512 * 1024;
+/// The CSRF token comes first. Nothing else is kept before it is verified.
+const MAX_CSRF: usize = 256;
+/// How many parts may follow the fields. An empty file field is one, too.
+const MAX_FILES: usize = 100;
 
 // === impl FormFields ===
 
@@ -46,6 +55,23 @@ impl FormFields {
         let Form(pairs) =
             Form::<Vec<(String, String)>>::from_request(request, &()).await.map_err(|_| PageError::Form)?;
         Ok(Self(pairs))
+    }
+
+    /// The fields before the first file, and that file.
+    async fn before_files(form: &mut Multipart) -> PageResult<(Self, Option<PartHeaders>)> {
+        let (mut fields, mut left) = (Self::default(), MAX_FIELD_BYTES);
+        while let Some(head) = form.next().await? {
+            if head.filename.is_some() {
+                return Ok((fields, Some(head)));
+            }
+            if fields.0.len() == MAX_FIELDS {
+                return Err(PageError::Form);
+            }
+            let value = form.text(left).await?;
+            left = left.saturating_sub(head.name.len() + value.len());
+            fields.0.push((head.name, value));
+        }
+        Ok((fields, None))
     }
 
     /// The field, or an empty string. If a name is repeated, the first value counts.
@@ -82,11 +108,15 @@ impl PostedFiles {
                 Some(head) => Some(head),
                 None => files.next().await?,
             };
-            match found {
-                // Browsers send an empty file field as a file without a name.
-                Some(head) if head.filename.as_deref().is_some_and(|name| !name.is_empty()) => return Ok(Some(head)),
-                Some(_) => {}
-                None => return Ok(None),
+            let Some(head) = found else { return Ok(None) };
+            self.seen += 1;
+            if self.seen > MAX_FILES {
+                let error = Error::new(Code::TooLarge, format!("A task can have at most {MAX_FILES} files."));
+                return Err(error.hint("Put the files into an archive, and attach that.").into());
+            }
+            // Browsers send an empty file field as a file without a name.
+            if head.filename.as_deref().is_some_and(|name| !name.is_empty()) {
+                return Ok(Some(head));
             }
         }
     }
@@ -104,29 +134,30 @@ impl FromRequest<ConsoleState> for PostedFiles {
 
     async fn from_request(request: Request, console: &ConsoleState) -> PageResult<Self> {
         let (session, parts, body) = signed_in(request, console).await?;
-        let (mut fields, mut first) = (FormFields::default(), None);
-        let files = match Multipart::of(&parts.headers, body) {
-            Ok(mut files) => {
-                while let Some(head) = files.next().await? {
-                    if head.filename.is_some() {
-                        first = Some(head);
-                        break;
-                    }
-                    let value = files.text(MAX_FIELD).await?;
-                    fields.0.push((head.name, value));
-                }
-                Some(files)
-            }
+        let mut form = match Multipart::of(&parts.headers, body) {
+            Ok(form) => form,
             Err(body) => {
-                fields = FormFields::read(Request::from_parts(parts, body)).await?;
-                None
+                let SubmittedForm { session, fields } = verified(session, parts, body).await?;
+                return Ok(Self { session, fields, files: None, first: None, seen: 0 });
             }
         };
-        // No file content is read before the sender is verified.
-        if !session.verify_csrf(fields.get("csrf")) {
+        if !sends_csrf(&mut form, &session).await? {
             return Err(PageError::Csrf);
         }
-        Ok(Self { session, fields, files, first })
+        // Files may be large, and take a while. The hub limits each of them.
+        accept_upload(&parts.extensions);
+        let (fields, first) = FormFields::before_files(&mut form).await?;
+        Ok(Self { session, fields, files: Some(form), first, seen: 0 })
+    }
+}
+
+/// Whether the form begins with the session's CSRF token.
+async fn sends_csrf(form: &mut Multipart, session: &BrowserSession) -> PageResult<bool> {
+    match form.next().await? {
+        Some(head) if head.name == "csrf" && head.filename.is_none() => {
+            Ok(session.verify_csrf(&form.text(MAX_CSRF).await?))
+        }
+        _ => Ok(false),
     }
 }
 
@@ -137,9 +168,13 @@ impl FromRequest<ConsoleState> for SubmittedForm {
 
     async fn from_request(request: Request, console: &ConsoleState) -> PageResult<Self> {
         let (session, parts, body) = signed_in(request, console).await?;
-        let fields = FormFields::read(Request::from_parts(parts, body)).await?;
-        if session.verify_csrf(fields.get("csrf")) { Ok(Self { session, fields }) } else { Err(PageError::Csrf) }
+        verified(session, parts, body).await
     }
+}
+
+async fn verified(session: BrowserSession, parts: Parts, body: Body) -> PageResult<SubmittedForm> {
+    let fields = FormFields::read(Request::from_parts(parts, body)).await?;
+    if session.verify_csrf(fields.get("csrf")) { Ok(SubmittedForm { session, fields }) } else { Err(PageError::Csrf) }
 }
 
 /// The session of a request, if the browser says that it comes from one of our pages.

@@ -28,6 +28,7 @@ mod people;
 mod rules;
 mod run_log;
 mod runs;
+mod uploads;
 mod usage;
 #[allow(dead_code, reason = "the tests of the command line use it, too")]
 mod webdriver;

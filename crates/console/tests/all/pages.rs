@@ -328,7 +328,7 @@ async fn send_files(visitor: &TestVisitor, fields: &[(&str, &str)], files: &[(&s
     let page = visitor.get("/settings").await;
     let token = between(&page.body, "name=\"csrf\" value=\"", "\"").to_owned();
     let mut body = Vec::new();
-    for (name, value) in fields.iter().chain([&("csrf", token.as_str())]) {
+    for (name, value) in [&("csrf", token.as_str())].into_iter().chain(fields) {
         body.extend(format!("--XyZ\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n").bytes());
     }
     for (name, bytes) in files {

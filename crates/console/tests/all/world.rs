@@ -226,13 +226,18 @@ impl TestVisitor {
     }
 
     pub(crate) async fn send(&self, request: axum::http::request::Builder, body: Body) -> PageAnswer {
-        let cookies: Vec<_> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let request = request.header(header::COOKIE, cookies.join("; ")).header(header::HOST, "127.0.0.1:7800");
+        let request = request.header(header::COOKIE, self.cookie()).header(header::HOST, "127.0.0.1:7800");
         let response = self.router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         let body = String::from_utf8_lossy(&bytes).into_owned();
         PageAnswer { status: parts.status, headers: parts.headers, body, bytes: bytes.into() }
+    }
+
+    /// What it sends of its cookies.
+    pub(crate) fn cookie(&self) -> String {
+        let cookies: Vec<_> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        cookies.join("; ")
     }
 
     /// The visitor's principal.

@@ -28,6 +28,9 @@ use crate::Error;
 
 /// For unauthenticated requests, unless the surface allows more.
 pub(crate) const MAX_UNAUTHENTICATED_BODY: usize = 64 << 10;
+/// For authenticated requests, unless the surface allows more. Most surfaces allow less; one that forgets to is safe, too.
+/// What the largest of them accept is 4 MiB, which with its framing stays below this.
+const MAX_BODY: usize = (4 << 20) + (64 << 10);
 /// This much of what a connection's unauthenticated requests take is not counted, so that a full budget doesn't block
 /// sign-in or pairing.
 const UNCOUNTED: usize = 16 << 10;
@@ -73,10 +76,11 @@ pub(crate) struct Intake(Arc<IntakeState>);
 
 #[derive(Debug)]
 struct IntakeState {
-    /// `None` for authenticated callers: only the surface limits them.
+    /// `None` for authenticated callers, whose bodies are not counted together.
     unauthenticated: Option<UnauthenticatedBody>,
+    limit: AtomicUsize,
     timeout: Duration,
-    /// The timeout restarts with every chunk.
+    /// An authenticated caller may send as much as it likes, and the timeout restarts with every chunk.
     is_upload: AtomicBool,
     /// Not read to the end.
     is_unread: AtomicBool,
@@ -87,7 +91,6 @@ struct IntakeState {
 
 #[derive(Debug)]
 struct UnauthenticatedBody {
-    limit: AtomicUsize,
     /// How much of the body is in the share.
     counted: AtomicUsize,
     share: BudgetShare,
@@ -107,11 +110,11 @@ pub(crate) struct IncomingBody {
 #[derive(Debug)]
 pub(crate) struct BodyError(Intake);
 
-/// Accepts bodies up to this size even without a credential. Surfaces that serve anonymous callers call it before
-/// reading.
+/// Accepts bodies up to this size, even without a credential. Surfaces that serve anonymous callers, or read more than
+/// others, call it before reading.
 pub fn accept_body(extensions: &Extensions, limit: usize) {
-    if let Some(unauthenticated) = extensions.get::<Intake>().and_then(|intake| intake.0.unauthenticated.as_ref()) {
-        unauthenticated.limit.fetch_max(limit, Ordering::Relaxed);
+    if let Some(Intake(terms)) = extensions.get() {
+        terms.limit.fetch_max(limit, Ordering::Relaxed);
     }
 }
 
@@ -125,8 +128,9 @@ pub fn take_memory(extensions: &Extensions, bytes: usize, limit: usize) -> Resul
     }
 }
 
-/// Accepts a body for as long as data keeps arriving.
-pub(crate) fn accept_upload(extensions: &Extensions) {
+/// Accepts a body of any size from an authenticated caller, for as long as data keeps arriving. What is done with it must
+/// have a limit of its own.
+pub fn accept_upload(extensions: &Extensions) {
     if let Some(Intake(terms)) = extensions.get() {
         terms.is_upload.store(true, Ordering::Relaxed);
     }
@@ -229,9 +233,11 @@ impl Drop for OpenRequest {
 impl Intake {
     /// With a share of the budget for unauthenticated callers, without one for authenticated ones.
     pub(crate) fn new(timeout: Duration, share: Option<BudgetShare>) -> Self {
-        let (limit, counted) = (AtomicUsize::new(MAX_UNAUTHENTICATED_BODY), AtomicUsize::new(0));
+        let limit = if share.is_some() { MAX_UNAUTHENTICATED_BODY } else { MAX_BODY };
+        let counted = AtomicUsize::new(0);
         Self(Arc::new(IntakeState {
-            unauthenticated: share.map(|share| UnauthenticatedBody { limit, counted, share }),
+            unauthenticated: share.map(|share| UnauthenticatedBody { counted, share }),
+            limit: AtomicUsize::new(limit),
             timeout,
             is_upload: AtomicBool::new(false),
             is_unread: AtomicBool::new(false),
@@ -302,8 +308,14 @@ fn grpc(error: &Error) -> Response<Body> {
 impl IncomingBody {
     /// Checks what has arrived so far.
     fn check(&self) -> Result<(), Error> {
-        let Some(unauthenticated) = &self.intake.0.unauthenticated else { return Ok(()) };
-        let limit = unauthenticated.limit.load(Ordering::Relaxed);
+        let limit = self.intake.0.limit.load(Ordering::Relaxed);
+        let Some(unauthenticated) = &self.intake.0.unauthenticated else {
+            if self.received > limit && !self.intake.0.is_upload.load(Ordering::Relaxed) {
+                let message = format!("The body is larger than {limit} bytes.");
+                return Err(Error::new(Code::TooLarge, message).hint("Upload larger data as an artifact."));
+            }
+            return Ok(());
+        };
         if self.received > limit {
             let message = format!("Without a credential, a body can have at most {limit} bytes.");
             return Err(Error::new(Code::TooLarge, message).hint("Send a credential, or less data."));

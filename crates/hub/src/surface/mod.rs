@@ -22,5 +22,5 @@ mod request_log;
 mod socket;
 
 pub use extract::{JsonBodyError, PeerAddress, body, caller, read_json};
-pub use intake::{accept_body, take_memory};
+pub use intake::{accept_body, accept_upload, take_memory};
 pub use request_log::{LOG_TARGET, note_principal};
