@@ -42,24 +42,15 @@ const H2_HEADER_BYTES: u32 = 16 * 1024;
 const H2_STREAM_WINDOW: u32 = 256 * 1024;
 const H2_CONNECTION_WINDOW: u32 = 512 * 1024;
 const H2_MAX_STREAMS: u32 = 128;
-/// The start of HTTP/2 with prior knowledge.
-const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The first byte of a TLS handshake. No plain HTTP request starts with it.
 const TLS_HANDSHAKE_BYTE: u8 = 0x16;
 /// The delay after a failed accept, usually for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The HTTP/1 and HTTP/2 servers of the port.
-#[derive(Clone)]
-struct HttpServers {
-    one: Builder<StreamExecutor>,
-    two: Builder<StreamExecutor>,
-}
-
 /// A connection after its first bytes.
 enum AcceptedConnection {
-    Plain(TcpStream, HttpVersion),
-    Encrypted(Box<TlsStream<TcpStream>>, HttpVersion, Option<Fingerprint>),
+    Plain(TcpStream),
+    Encrypted(Box<TlsStream<TcpStream>>, Option<Fingerprint>),
     /// Plain HTTP on a TLS port.
     Mistaken(TcpStream),
 }
@@ -73,17 +64,11 @@ struct ConnectionContext<'a> {
     until: Instant,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum HttpVersion {
-    One,
-    Two,
-}
-
 /// Serves the router on the listener until `shutdown` resolves and the delay is over. Then it stops accepting, ends long waits and streams,
 /// lets requests in flight finish, and closes the store.
 pub async fn serve(listener: TcpListener, router: Router, hub: Handle, shutdown: impl Future<Output = ()>) {
     let port = EdgeServiceFactory::new(hub.clone(), router);
-    let speakers = HttpServers::new(hub.options());
+    let server = http_server(hub.options());
     let connection_slots = Arc::new(ConnectionSlots::new(hub.options()));
     let mut connections = JoinSet::new();
     let _watching = hub.options().tls.clone().map(|tls| {
@@ -102,7 +87,7 @@ pub async fn serve(listener: TcpListener, router: Router, hub: Handle, shutdown:
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => match connection_slots.admit(&hub, peer.ip()) {
                     Some(connection_slot) => {
-                        connections.spawn(connect(hub.clone(), speakers.clone(), stream, port.edge(peer, connection_slot)));
+                        connections.spawn(connect(hub.clone(), server.clone(), stream, port.edge(peer, connection_slot)));
                     }
                     None => hub.metrics().connections_refused.add(1),
                 },
@@ -124,7 +109,7 @@ pub async fn serve(listener: TcpListener, router: Router, hub: Handle, shutdown:
 }
 
 /// One connection from its first byte to its end.
-async fn connect(hub: Handle, speakers: HttpServers, stream: TcpStream, edge: EdgeService) {
+async fn connect(hub: Handle, server: Builder<StreamExecutor>, stream: TcpStream, edge: EdgeService) {
     let _ = stream.set_nodelay(true);
     let until = Instant::now() + hub.options().header_timeout;
     let connection_slot = edge.connection_slot().clone();
@@ -135,39 +120,34 @@ async fn connect(hub: Handle, speakers: HttpServers, stream: TcpStream, edge: Ed
     };
     let terms = ConnectionContext { hub: &hub, connection_slot: &connection_slot, until };
     match opened {
-        Ok(AcceptedConnection::Plain(stream, version)) => {
-            serve_connection(terms, speakers.of(version), stream, edge).await;
-        }
-        Ok(AcceptedConnection::Encrypted(stream, version, client)) => {
-            serve_connection(terms, speakers.of(version), stream, edge.of_client(client)).await;
+        Ok(AcceptedConnection::Plain(stream)) => serve_connection(terms, &server, stream, edge).await,
+        Ok(AcceptedConnection::Encrypted(stream, client)) => {
+            serve_connection(terms, &server, stream, edge.of_client(client)).await;
         }
         Ok(AcceptedConnection::Mistaken(stream)) => {
-            serve_connection(terms, &speakers.one, stream, service_fn(say_https)).await;
+            serve_connection(terms, &server, stream, service_fn(say_https)).await;
         }
         Err(error) => tracing::debug!(%error, "a connection failed to start"),
     }
 }
 
-/// Detects the protocol and performs the TLS handshake if needed.
+/// Performs the TLS handshake if needed.
 async fn open(hub: &Handle, stream: TcpStream, until: Instant) -> io::Result<AcceptedConnection> {
     let Some(tls) = &hub.options().tls else {
-        let version = if begins_with_preface(&stream, until).await? { HttpVersion::Two } else { HttpVersion::One };
-        return Ok(AcceptedConnection::Plain(stream, version));
+        return Ok(AcceptedConnection::Plain(stream));
     };
     let mut first = [0];
     if peek(&stream, &mut first, until).await? == 1 && first != [TLS_HANDSHAKE_BYTE] {
         return Ok(AcceptedConnection::Mistaken(stream));
     }
     let stream = timeout_at(until, tls.accept(stream)).await.map_err(|_| late())??;
-    let session = stream.get_ref().1;
-    let version = if session.alpn_protocol() == Some(b"h2") { HttpVersion::Two } else { HttpVersion::One };
-    let client = session.peer_certificates().and_then(|chain| chain.first()).map(Fingerprint::of);
-    Ok(AcceptedConnection::Encrypted(Box::new(stream), version, client))
+    let client = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).map(Fingerprint::of);
+    Ok(AcceptedConnection::Encrypted(Box::new(stream), client))
 }
 
 /// Serves requests until either side closes, the hub stops, or the connection is evicted. A connection without a
 /// request also ends at its deadline, whatever version it uses.
-async fn serve_connection<I, S>(terms: ConnectionContext<'_>, speaker: &Builder<StreamExecutor>, stream: I, service: S)
+async fn serve_connection<I, S>(terms: ConnectionContext<'_>, server: &Builder<StreamExecutor>, stream: I, service: S)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible> + Send,
@@ -175,7 +155,7 @@ where
 {
     let ConnectionContext { hub, connection_slot, until } = terms;
     let stream = TokioIo::new(MeteredStream::new(stream, connection_slot.clone(), hub.options().response_timeout));
-    let mut connection = pin!(speaker.serve_connection_with_upgrades(stream, service));
+    let mut connection = pin!(server.serve_connection_with_upgrades(stream, service));
     let (mut is_draining, mut is_looked_at) = (false, false);
     let ended = loop {
         tokio::select! {
@@ -206,22 +186,6 @@ async fn say_https(_: Request<Incoming>) -> Result<Response<ResponseBody>, Infal
     Ok(response.map(ResponseBody::from))
 }
 
-/// Peeks at the first bytes. A client that sends nothing doesn't keep its slot.
-async fn begins_with_preface(stream: &TcpStream, until: Instant) -> io::Result<bool> {
-    let mut first = [0; HTTP2_PREFACE.len()];
-    loop {
-        let seen = peek(stream, &mut first, until).await?;
-        if seen == first.len() || seen == 0 || !HTTP2_PREFACE.starts_with(&first[..seen]) {
-            return Ok(seen == first.len() && first == *HTTP2_PREFACE);
-        }
-        // A first packet that ends within the preface is rare, so waiting like this is fine.
-        if Instant::now() >= until {
-            return Err(late());
-        }
-        sleep(Duration::from_millis(5)).await;
-    }
-}
-
 async fn peek(stream: &TcpStream, first: &mut [u8], until: Instant) -> io::Result<usize> {
     timeout_at(until, stream.peek(first)).await.map_err(|_| late())?
 }
@@ -230,34 +194,25 @@ fn late() -> io::Error {
     io::ErrorKind::TimedOut.into()
 }
 
-// === impl HttpServers ===
-
-impl HttpServers {
-    fn new(options: &Options) -> Self {
-        let executor = StreamExecutor::new(options.response_timeout);
-        let mut one = Builder::new(executor).http1_only();
-        one.http1()
-            .timer(TokioTimer::new())
-            .header_read_timeout(options.header_timeout)
-            .max_headers(MAX_HEADERS)
-            .max_buf_size(HEADER_BYTES);
-        let mut two = Builder::new(executor).http2_only();
-        two.http2()
-            .timer(TokioTimer::new())
-            .max_header_list_size(H2_HEADER_BYTES)
-            .max_concurrent_streams(H2_MAX_STREAMS)
-            // What a client may send before it is read.
-            .initial_stream_window_size(H2_STREAM_WINDOW)
-            .initial_connection_window_size(H2_CONNECTION_WINDOW)
-            .keep_alive_interval(Duration::from_secs(30))
-            .keep_alive_timeout(Duration::from_secs(20));
-        Self { one, two }
-    }
-
-    const fn of(&self, version: HttpVersion) -> &Builder<StreamExecutor> {
-        match version {
-            HttpVersion::One => &self.one,
-            HttpVersion::Two => &self.two,
-        }
-    }
+/// Serves HTTP/1 and HTTP/2, whichever the client begins with. A client that stops in between is waited for without
+/// looking again and again, until its connection's deadline.
+fn http_server(options: &Options) -> Builder<StreamExecutor> {
+    let mut server = Builder::new(StreamExecutor::new(options.response_timeout));
+    server
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(options.header_timeout)
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(HEADER_BYTES);
+    server
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(H2_HEADER_BYTES)
+        .max_concurrent_streams(H2_MAX_STREAMS)
+        // What a client may send before it is read.
+        .initial_stream_window_size(H2_STREAM_WINDOW)
+        .initial_connection_window_size(H2_CONNECTION_WINDOW)
+        .keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(Duration::from_secs(20));
+    server
 }

@@ -6,6 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use attache_hub::{router, serve};
+use axum::{body::Body, routing};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::{Method, Request, Response, body::Incoming, client::conn::http2};
@@ -13,7 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
 };
 
 use crate::{
@@ -378,4 +380,62 @@ async fn one_person_cannot_take_all_connections() {
     }
     assert_eq!((&statuses[..16], statuses[16]), (&[200; 16][..], 503));
     assert_eq!(world.owner.get("/api/v1/users/me").await.status, 200);
+}
+
+/// The processor time of this thread, which also runs the hub.
+fn spent() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    let rest = stat.rsplit_once(')').unwrap().1;
+    let ticks: u64 = rest.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(10 * ticks)
+}
+
+#[tokio::test]
+async fn half_a_preface_is_not_looked_at_again_and_again() {
+    let world = World::start().await;
+    let mut halves = Vec::new();
+    for _ in 0..500 {
+        let mut stream = TcpStream::connect(world.address).await.unwrap();
+        stream.write_all(b"PRI").await.unwrap();
+        halves.push(stream);
+    }
+    // The hub has read what there is.
+    assert_eq!(world.owner.get("/healthz").await.status, 200);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let before = spent();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let idle = spent() - before;
+    assert!(idle < Duration::from_millis(150), "waiting for the rest took {idle:?}");
+    // The rest may come later.
+    let begun = &mut halves[0];
+    begun.write_all(b" * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let mut settings = [0; 9];
+    tokio::time::timeout(PATIENCE, begun.read_exact(&mut settings)).await.unwrap().unwrap();
+    assert_eq!(settings[3], 4, "the hub begins with its settings");
+}
+
+/// Most surfaces have a limit of their own. What forgets it can't be used to fill the memory.
+#[tokio::test]
+async fn a_body_has_a_limit_wherever_it_is_read() {
+    let world = World::start().await;
+    let read = |body: Body| async move {
+        match body.collect().await {
+            Ok(whole) => whole.to_bytes().len().to_string(),
+            Err(error) => error.to_string(),
+        }
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let router = router(world.hub.clone()).route("/forgetful", routing::post(read));
+    tokio::spawn(serve(listener, router, world.hub.clone(), std::future::pending()));
+    let key = world.owner.header("authorization").trim_start_matches("Bearer ").to_owned();
+    let caller = TestCaller::anonymous(address).key(&key).with("host", &world.address.to_string());
+    let small = caller.call(Method::POST, "/forgetful", vec![b'x'; 4 << 20]).await;
+    assert_eq!((small.status, small.body.as_ref()), (200, b"4194304".as_slice()));
+    let large = caller.call(Method::POST, "/forgetful", vec![b'x'; 10 << 20]).await;
+    assert_eq!(large.refusal(), (413, "too_large".to_owned()));
+    // An upload has its own limit.
+    let made = world.owner.post("/api/v1/conversations", json!({})).await.expect(201);
+    let path = format!("/api/v1/workspaces/{}/artifacts/large", made["workspace_id"].as_str().unwrap());
+    caller.call(Method::PUT, &path, vec![b'x'; 10 << 20]).await.expect(201);
 }
