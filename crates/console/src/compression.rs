@@ -4,6 +4,11 @@
 //! answers with a chosen text each, and no other site can have a person's browser ask for one: the session's cookie is
 //! `SameSite=Strict`.
 
+use std::{
+    collections::HashMap,
+    sync::{LazyLock, Mutex, PoisonError},
+};
+
 use attache_protocol::crc32::crc32;
 use axum::{
     body::{Body, HttpBody as _},
@@ -11,6 +16,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, Response, header},
     middleware::Next,
 };
+use bytes::Bytes;
 use miniz_oxide::deflate::compress_to_vec;
 
 use crate::headers::quality;
@@ -21,6 +27,10 @@ const MIN_BYTES: u64 = 1024;
 const MAX_BYTES: u64 = 4 << 20;
 /// Fast, and most of what there is to gain.
 const LEVEL: u8 = 4;
+/// There are far fewer contents that are the same for everybody.
+const MAX_PACKED: usize = 1024;
+/// Those that were asked for, by tag.
+static PACKED: LazyLock<Mutex<HashMap<String, Bytes>>> = LazyLock::new(Mutex::default);
 /// Deflate, no name, no time, an unknown system.
 const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 
@@ -43,7 +53,10 @@ pub(crate) async fn compress(request: Request, next: Next) -> Response<Body> {
             return Response::from_parts(parts, Body::empty());
         }
     };
-    let packed = gzip(&plain);
+    let packed = match public_tag(&parts.headers) {
+        Some(tag) => packed_once(tag, &plain),
+        None => Bytes::from(gzip(&plain)),
+    };
     parts.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(packed.len()));
     // The same content, in another form.
@@ -54,6 +67,25 @@ pub(crate) async fn compress(request: Request, next: Next) -> Response<Body> {
         parts.headers.insert(header::ETAG, weak);
     }
     Response::from_parts(parts, Body::from(packed))
+}
+
+/// The tag of what is the same for everybody, and so may be kept: the program's own files and documents.
+fn public_tag(headers: &HeaderMap) -> Option<&str> {
+    let caching = headers.get(header::CACHE_CONTROL)?.to_str().ok()?;
+    headers.get(header::ETAG)?.to_str().ok().filter(|_| caching.starts_with("public"))
+}
+
+/// Compresses each content once: without a credential, anybody may ask for it as often as they like.
+fn packed_once(tag: &str, plain: &[u8]) -> Bytes {
+    let mut packed = PACKED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = packed.get(tag) {
+        return known.clone();
+    }
+    let fresh = Bytes::from(gzip(plain));
+    if packed.len() < MAX_PACKED {
+        packed.insert(tag.to_owned(), fresh.clone());
+    }
+    fresh
 }
 
 fn takes_gzip(headers: &HeaderMap) -> bool {
@@ -89,4 +121,34 @@ fn gzip(plain: &[u8]) -> Vec<u8> {
     #[allow(clippy::cast_possible_truncation, reason = "the length modulo 2^32, as the format wants it")]
     packed.extend((plain.len() as u32).to_le_bytes());
     packed
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{Router, http::Request, middleware::from_fn, routing::get};
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_the_same_for_everybody_is_compressed_once() {
+        let content = "the same text ".repeat(1000);
+        let answer = |caching: &'static str| {
+            let headers = [("content-type", "text/css"), ("cache-control", caching), ("etag", "\"once\"")];
+            let content = content.clone();
+            move || async move { (headers, content) }
+        };
+        let routes = Router::new().route("/public", get(answer("public"))).route("/private", get(answer("no-cache")));
+        let router = routes.layer(from_fn(compress));
+        let packed = async |path: &str| {
+            let request = Request::get(path).header("accept-encoding", "gzip").body(Body::empty()).unwrap();
+            let response = router.clone().oneshot(request).await.unwrap();
+            assert_eq!(response.headers()["content-encoding"], "gzip");
+            axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap()
+        };
+        let (first, second) = (packed("/public").await, packed("/public").await);
+        assert_eq!(first.as_ptr(), second.as_ptr(), "the same bytes");
+        let (first, second) = (packed("/private").await, packed("/private").await);
+        assert!(first == second && first.as_ptr() != second.as_ptr());
+    }
 }

@@ -204,3 +204,14 @@ async fn one_caller_reads_one_list_of_runs_at_a_time() {
         assert_eq!(answer.await.unwrap(), 200);
     }
 }
+
+/// Each connection begins anew, so the network has a limit, too: a generous one, because others may share it.
+#[tokio::test]
+async fn the_way_in_has_a_limit_per_network() {
+    let world = World::tuned(|options| options.anonymous_per_minute = 3).await;
+    for number in 0..30 {
+        assert_eq!(world.anonymous().get("/healthz").await.status, 200, "{number}");
+    }
+    assert_eq!(world.anonymous().get("/healthz").await.refusal(), (429, "too_many_requests".to_owned()));
+    assert_eq!(world.owner.get("/api/v1/task-runs").await.status, 200);
+}

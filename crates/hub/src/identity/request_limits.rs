@@ -13,6 +13,9 @@ use crate::{
     nodes::NodeCount,
 };
 
+/// So many times as many requests on the way in as others without a credential may come from one network.
+const ENTRANCES_PER_NETWORK: u32 = 10;
+
 #[derive(Debug)]
 pub(crate) struct RequestLimits {
     /// Wrong passwords.
@@ -25,6 +28,8 @@ pub(crate) struct RequestLimits {
     anonymous: RateLimiter<ClientNetwork>,
     /// Those of them that sign in, pair, or only ask for the hub's health.
     entering: RateLimiter<ConnectionId>,
+    /// The same of everybody in a network.
+    entering_from: RateLimiter<ClientNetwork>,
     /// Tokens, login links, sessions and changes of one's own account: everyone may write these rows of the log.
     credentials: RateLimiter<RateSubject>,
     /// Authenticated requests. Unlimited unless configured.
@@ -54,6 +59,11 @@ impl RequestLimits {
             anonymous: RateLimiter::new("anonymous", options.anonymous_per_minute).shared_by(nodes),
             // A connection is at one node.
             entering: RateLimiter::new("anonymous", options.anonymous_per_minute),
+            entering_from: RateLimiter::new(
+                "anonymous",
+                options.anonymous_per_minute.saturating_mul(ENTRANCES_PER_NETWORK),
+            )
+            .shared_by(nodes),
             credentials: RateLimiter::new("credentials", options.credentials_per_minute).shared_by(nodes),
             principals: options.requests_per_minute.map(|limit| RateLimiter::new("principal", limit).shared_by(nodes)),
         }
@@ -64,8 +74,10 @@ impl RequestLimits {
         self.anonymous.take(from).map(drop)
     }
 
-    /// A request on the way in. Per connection, because others may share the address.
-    pub(crate) fn entering(&self, on: ConnectionId) -> Result<()> {
+    /// A request on the way in. Per connection, because others may share the address; but not without end, because each
+    /// connection begins anew.
+    pub(crate) fn entering(&self, on: ConnectionId, from: ClientNetwork) -> Result<()> {
+        self.entering_from.take(from)?;
         self.entering.take(on).map(drop)
     }
 

@@ -329,7 +329,9 @@ impl EdgeContext {
             Some(Err(_)) | None => {
                 caller = caller.enters(request.uri().path(), connection_slot.id());
                 match caller {
-                    RequestCaller::Entrance(connection, _) => self.hub.attempts().entering(connection)?,
+                    RequestCaller::Entrance(connection, network) => {
+                        self.hub.attempts().entering(connection, network)?
+                    }
                     _ => self.hub.attempts().anonymous(peer.ip())?,
                 }
             }
