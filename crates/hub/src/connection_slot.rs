@@ -21,6 +21,9 @@ const RESERVE: usize = 8;
 const SHARE: usize = 4;
 /// A caller may use this many, however few there are.
 const MIN_SHARE: usize = 16;
+/// What the incomplete messages of one caller's sockets may take, and how much of each isn't counted.
+const MAX_UNREAD: usize = 16 << 20;
+const UNCOUNTED: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(crate) struct ConnectionSlots {
@@ -32,6 +35,8 @@ pub(crate) struct ConnectionSlots {
     /// For one of them, with all their keys.
     max_per_caller: usize,
     open: Mutex<OpenConnections>,
+    /// What the incomplete messages of each caller take, except the first part of each.
+    unread: Mutex<HashMap<Actor, usize>>,
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +67,14 @@ enum ConnectionClass {
     Device,
 }
 
+/// What has arrived of a message that isn't complete.
+#[derive(Debug, Default)]
+struct UnreadMessage {
+    /// Whose it is. `None`: not counted.
+    sender: Option<Actor>,
+    bytes: usize,
+}
+
 /// The number of a connection, unique while the hub runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ConnectionId(u64);
@@ -83,6 +96,8 @@ struct ConnectionSlotInner {
     still_sending: AtomicBool,
     /// Its response is a stream, or it became a socket.
     may_stall: AtomicBool,
+    /// What has arrived of the socket's next message.
+    unread: Mutex<UnreadMessage>,
     /// The highest class it has reached. Never decreases.
     rank: AtomicU8,
 }
@@ -98,6 +113,7 @@ impl ConnectionSlots {
             max_known: max - max / RESERVE,
             max_per_caller: (max / SHARE).max(MIN_SHARE),
             open: Mutex::default(),
+            unread: Mutex::default(),
         }
     }
 
@@ -116,12 +132,37 @@ impl ConnectionSlots {
             introduces_itself: AtomicBool::new(false),
             still_sending: AtomicBool::new(false),
             may_stall: AtomicBool::new(false),
+            unread: Mutex::default(),
             rank: AtomicU8::new(0),
         })))
     }
 
     fn lock(&self) -> MutexGuard<'_, OpenConnections> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The caller's incomplete messages take this much more, and this much less. `false` if that is too much.
+    fn count_unread(&self, sender: &Actor, more: usize, less: usize) -> bool {
+        if more == 0 && less == 0 {
+            return true;
+        }
+        let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = unread.entry(sender.clone()).or_default();
+        *taken = (*taken + more).saturating_sub(less);
+        let fits = *taken <= MAX_UNREAD;
+        if *taken == 0 {
+            unread.remove(sender);
+        }
+        fits
+    }
+}
+
+// === impl UnreadMessage ===
+
+impl UnreadMessage {
+    /// How much of so many bytes is counted.
+    const fn counted(bytes: usize) -> usize {
+        bytes.saturating_sub(UNCOUNTED)
     }
 }
 
@@ -283,6 +324,43 @@ impl ConnectionSlot {
         self.0.may_stall.load(Ordering::Relaxed)
     }
 
+    /// The connection is a socket of this caller. From now on, what arrives of each message is counted until it is complete.
+    pub(crate) fn count_messages(&self, by: &Principal) {
+        let mut unread = self.unread();
+        if unread.sender.is_none() {
+            unread.sender = Some(by.holder());
+        }
+    }
+
+    /// More of a message has arrived. `false` if the caller's incomplete messages take too much.
+    pub(crate) fn receive(&self, bytes: usize) -> bool {
+        let mut unread = self.unread();
+        let UnreadMessage { sender: Some(sender), bytes: unread } = &mut *unread else { return true };
+        let before = UnreadMessage::counted(*unread);
+        *unread += bytes;
+        self.0.connections.count_unread(sender, UnreadMessage::counted(*unread) - before, 0)
+    }
+
+    /// A message is complete.
+    pub(crate) fn end_message(&self) {
+        self.forget_unread(usize::MAX);
+    }
+
+    /// So many bytes were not part of it.
+    pub(crate) fn forget_unread(&self, bytes: usize) {
+        let mut unread = self.unread();
+        let before = UnreadMessage::counted(unread.bytes);
+        unread.bytes = unread.bytes.saturating_sub(bytes);
+        let less = before - UnreadMessage::counted(unread.bytes);
+        if let Some(sender) = &unread.sender {
+            self.0.connections.count_unread(sender, 0, less);
+        }
+    }
+
+    fn unread(&self) -> MutexGuard<'_, UnreadMessage> {
+        self.0.unread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn id(&self) -> ConnectionId {
         ConnectionId(self.0.number)
     }
@@ -336,6 +414,10 @@ impl std::fmt::Debug for ConnectionSlotInner {
 
 impl Drop for ConnectionSlotInner {
     fn drop(&mut self) {
+        let unread = self.unread.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = &unread.sender {
+            self.connections.count_unread(sender, 0, UnreadMessage::counted(unread.bytes));
+        }
         self.connections.lock().leave(self.number);
         self.hub.metrics().connections.take(1);
     }

@@ -28,5 +28,6 @@ mod worker;
 
 pub(crate) use engine::started;
 pub(crate) use live_channels::{LiveChannels, store_seen_channels};
+pub(crate) use register::check_open;
 pub(crate) use response::{FrameRefusal, refusal_text, yes_text};
 pub(crate) use session::{ChannelDialect, ChannelSession, ConnectionOrigin, SessionEnd};

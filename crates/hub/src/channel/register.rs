@@ -329,18 +329,29 @@ fn role(
             Err(refusal)
         }
         (PrincipalKind::Key { .. } | PrincipalKind::Outside { .. }, wanted) => {
-            // An engine creates runs and is told everything that happens to them, and its registration costs the hub work.
-            by.may_all(Action::CreateRun)?;
-            by.may(Action::SeeRuns)?.for_unowned();
+            check_open(by)?;
             Ok((wanted.unwrap_or(PeerRole::Host), None))
         }
+        (PrincipalKind::Run { .. } | PrincipalKind::Anonymous { .. }, wanted) => {
+            check_open(by)?;
+            Ok((wanted.unwrap_or(PeerRole::Host), None))
+        }
+    }
+}
+
+/// Whether this caller may open a channel at all, in whatever role. Asked before a socket is opened for one, too.
+pub(crate) fn check_open(by: &Principal) -> crate::Result<()> {
+    match by.who {
+        PrincipalKind::Runtime { .. } => Ok(()),
+        // An engine creates runs and is told everything that happens to them, and its registration costs the hub work.
+        PrincipalKind::Key { .. } | PrincipalKind::Outside { .. } => {
+            by.may_all(Action::CreateRun)?;
+            by.may(Action::SeeRuns)?.for_unowned();
+            Ok(())
+        }
         // A channel outlives its sockets, and the run.
-        (PrincipalKind::Run { .. }, _) => {
-            Err(FrameRefusal::new(Code::Forbidden, "A run's token can't open a channel."))
-        }
-        (PrincipalKind::Anonymous { .. }, _) => {
-            Err(FrameRefusal::new(Code::Unauthenticated, "A channel requires a credential."))
-        }
+        PrincipalKind::Run { .. } => Err(Error::forbidden("A run's token can't open a channel.")),
+        PrincipalKind::Anonymous { .. } => Err(Error::unauthenticated("A channel requires a credential.")),
     }
 }
 

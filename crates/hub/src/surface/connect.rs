@@ -17,7 +17,7 @@ use super::{
 use crate::connection_slot::ConnectionSlot;
 use crate::{
     Error, Handle, Result,
-    channel::{ChannelDialect, ChannelSession, ConnectionOrigin},
+    channel::{ChannelDialect, ChannelSession, ConnectionOrigin, check_open},
     identity::Action,
 };
 
@@ -38,6 +38,7 @@ async fn open(
     upgrade: std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response<Body>> {
     let upgrade = upgrade.map_err(not_upgraded)?;
+    by.as_ref().map_or(Ok(()), check_open)?;
     let connection_slot = connection_slot.map(|Extension(connection_slot)| connection_slot);
     let origin = |dialect| ConnectionOrigin { transport: Transport::Websocket, dialect, address: Some(address) };
     let asks = headers.contains_key("sec-websocket-protocol");

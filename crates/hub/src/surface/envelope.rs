@@ -17,7 +17,7 @@ use super::{
 use crate::connection_slot::ConnectionSlot;
 use crate::{
     Error, Handle, Result,
-    channel::{ChannelDialect, ChannelSession, ConnectionOrigin},
+    channel::{ChannelDialect, ChannelSession, ConnectionOrigin, check_open},
 };
 
 operations!(open, post::take);
@@ -33,6 +33,7 @@ async fn open(
     upgrade: std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response<Body>> {
     let upgrade = upgrade.map_err(not_upgraded)?.protocols([SUBPROTOCOL]);
+    by.as_ref().map_or(Ok(()), check_open)?;
     let origin =
         ConnectionOrigin { transport: Transport::Websocket, dialect: ChannelDialect::Envelope, address: Some(address) };
     let session = ChannelSession::new(hub.clone(), origin, by);

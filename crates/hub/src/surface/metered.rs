@@ -1,5 +1,5 @@
-//! The bytes of one connection: limits how much is read from a socket before it authenticates with its first frame
-//! (requests have their own limits), breaks if the client reads no response for too long, and closes so that a client
+//! The bytes of one connection: limits how much is read from a socket before it authenticates with its first frame, and what
+//! incomplete messages take (requests have their own limits), breaks if the client reads no response for too long, and closes so that a client
 //! which is still sending can read its response.
 
 use std::{
@@ -21,6 +21,8 @@ use crate::connection_slot::ConnectionSlot;
 const MAX_FIRST_FRAME: usize = 64 << 10;
 /// Identifies the error that ends such a connection.
 pub(crate) const FIRST_FRAME_TOO_LONG: &str = "the first frame is too long";
+/// The same for one whose caller has sent too much of messages that aren't complete.
+pub(crate) const TOO_MUCH_UNREAD: &str = "the caller's incomplete messages take too much";
 
 /// How long a client that is still sending has to notice its response.
 const LINGER: Duration = Duration::from_secs(5);
@@ -89,8 +91,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for MeteredStream<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        let arrived = buffer.filled().len() - before;
+        if !self.connection_slot.receive(arrived) {
+            return Poll::Ready(Err(io::Error::other(TOO_MUCH_UNREAD)));
+        }
         if self.connection_slot.is_introducing() {
-            self.read += buffer.filled().len() - before;
+            self.read += arrived;
             if self.read > MAX_FIRST_FRAME {
                 return Poll::Ready(Err(io::Error::other(FIRST_FRAME_TOO_LONG)));
             }

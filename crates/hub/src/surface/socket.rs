@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use attache_protocol::wire::envelope::MAX_FRAME;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::{body::Body, http::Response, response::IntoResponse as _};
 use bytes::Bytes;
@@ -13,11 +14,14 @@ use crate::{
     channel::{ChannelDialect, ChannelSession, SessionEnd, refusal_text},
     connection_slot::ConnectionSlot,
     stream::StreamSlot,
-    surface::metered::FIRST_FRAME_TOO_LONG,
+    surface::metered::{FIRST_FRAME_TOO_LONG, TOO_MUCH_UNREAD},
 };
 
-/// Messages above the frame limit but below this are read, so that they can be rejected with an error frame.
-const MAX_MESSAGE: usize = 4 << 20;
+/// Messages slightly above the frame limit are read, so that they can be rejected with an error frame. Longer ones are refused by
+/// what they announce.
+const MAX_MESSAGE: usize = MAX_FRAME + (64 << 10);
+/// What a control frame of a client takes besides its payload.
+const CONTROL_FRAME: usize = 6;
 /// How many messages are read before pending frames are written.
 const MAX_READ_BATCH: usize = 32;
 /// How long to wait for a peer's close frame when the hub stops.
@@ -34,8 +38,10 @@ pub(super) fn upgrade(
     // Ten thousand idle sockets must not hold ten thousand large buffers.
     let upgrade =
         upgrade.read_buffer_size(4096).write_buffer_size(0).max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
-    if let (Some(connection_slot), None) = (&connection_slot, session.principal()) {
-        connection_slot.introduce();
+    match (&connection_slot, session.principal()) {
+        (Some(connection_slot), None) => connection_slot.introduce(),
+        (Some(connection_slot), Some(by)) => connection_slot.count_messages(by),
+        (None, _) => {}
     }
     let session = Box::new(session);
     let response = upgrade.on_upgrade(move |socket| {
@@ -144,6 +150,16 @@ impl SocketSession {
     async fn hear(&mut self, first: Option<std::result::Result<Message, axum::Error>>) -> Option<SessionEnd> {
         let mut next = Some(first);
         for left in (0..MAX_READ_BATCH).rev() {
+            if let Some(connection_slot) = &self.connection_slot {
+                match &next {
+                    Some(Some(Ok(Message::Text(_) | Message::Binary(_)))) => connection_slot.end_message(),
+                    // It may have come between the parts of a message.
+                    Some(Some(Ok(Message::Ping(bytes) | Message::Pong(bytes)))) => {
+                        connection_slot.forget_unread(bytes.len() + CONTROL_FRAME);
+                    }
+                    _ => {}
+                }
+            }
             let reply = match next? {
                 None | Some(Ok(Message::Close(_))) => return Some(SessionEnd::Closed),
                 Some(Err(error)) => return Some(self.broken(&error).await),
@@ -162,10 +178,11 @@ impl SocketSession {
                 return Some(ending);
             }
             // The first frame may have authenticated the peer.
-            if let (Some(connection_slot), Some(by)) = (&self.connection_slot, self.session.principal())
-                && connection_slot.identify(by).is_err()
-            {
-                return Some(SessionEnd::Crowded);
+            if let (Some(connection_slot), Some(by)) = (&self.connection_slot, self.session.principal()) {
+                if connection_slot.identify(by).is_err() {
+                    return Some(SessionEnd::Crowded);
+                }
+                connection_slot.count_messages(by);
             }
             if let (None, Some(by)) = (&self.stream_slot, self.session.principal()) {
                 match self.hub.stream_slot(by) {
@@ -207,6 +224,9 @@ impl SocketSession {
         if text.contains(FIRST_FRAME_TOO_LONG) {
             let reason = "Without a credential in the header, the first frame can have at most 64 KiB.".into();
             let _ = self.send(Message::Close(Some(CloseFrame { code: 1009, reason }))).await;
+        } else if text.contains(TOO_MUCH_UNREAD) {
+            let reason = "Your other connections are sending too many large frames. Try again in a moment.".into();
+            let _ = self.send(Message::Close(Some(CloseFrame { code: 1013, reason }))).await;
         } else if text.contains("too long") {
             let reason = "A frame can have at most 1 MiB. Upload larger data as an artifact.".into();
             let _ = self.send(Message::Close(Some(CloseFrame { code: 1009, reason }))).await;

@@ -233,9 +233,7 @@ async fn an_invalid_execute_is_refused_with_the_field() {
         is("invalid_frame", json!("payload.allowed_tools"))
     );
     let viewer = world.owner.post("/api/v1/api-keys", json!({"name": "v", "role": "viewer"})).await.expect(201);
-    let mut viewer = TestPeer::connect(&world, WS, viewer["api_key"].as_str()).await;
-    let frame = viewer.frame("request", json!({"action": "register", "peer_role": "client"}));
-    assert_eq!(viewer.ask(&frame).await["payload"]["error"]["code"], "forbidden");
+    assert_eq!(TestPeer::refused(&world, WS, viewer["api_key"].as_str().unwrap()).await, 403);
     assert_eq!(world.owner.get("/api/v1/task-runs").await.expect(200)["task_runs"], json!([]));
 }
 

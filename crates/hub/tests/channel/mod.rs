@@ -5,6 +5,7 @@ mod duplicates;
 mod engine;
 mod fuzz;
 mod identity;
+mod large;
 mod malformed;
 pub mod peer;
 mod plain;

@@ -125,6 +125,15 @@ impl TestPeer {
         Self::try_connect(world, path, &headers).await.unwrap()
     }
 
+    /// The status with which a key's connection is refused.
+    pub async fn refused(world: &World, path: &str, key: &str) -> u16 {
+        match Self::try_connect(world, path, &[("authorization", &format!("Bearer {key}"))]).await {
+            Err(tungstenite::Error::Http(response)) => response.status().as_u16(),
+            Err(error) => panic!("{error}"),
+            Ok(_) => 101,
+        }
+    }
+
     pub fn name(&mut self) -> String {
         self.names += 1;
         format!("m-{}-{}", self.tag, self.names)
