@@ -19,6 +19,7 @@ on_all! {
     agents_have_owners
     the_name_of_an_archived_agent_stays_with_its_owner
     a_weaker_key_cannot_become_a_stronger_one
+    a_weaker_key_cannot_revoke_a_stronger_one
     a_refusal_to_remove_the_last_owner_changes_nothing
     ; // These expect that a change is known at once, as it is to the node that made it.
     alone:
@@ -442,4 +443,22 @@ async fn the_name_of_an_archived_agent_stays_with_its_owner(engine: Engine) {
     bob.delete(&format!("{agents}/reviewer")).await.expect(200);
     assert_eq!(ann.post(agents, reviewer.clone()).await.refusal(), (409, "name_taken".to_owned()));
     bob.patch(&other, reviewer).await.expect(200);
+}
+
+async fn a_weaker_key_cannot_revoke_a_stronger_one(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let key = async |role: &str| -> Value {
+        world.owner.post("/api/v1/api-keys", json!({"name": role, "role": role})).await.expect(201)
+    };
+    let path = |made: &Value| format!("/api/v1/api-keys/{}", made["key"]["key_id"].as_str().unwrap());
+    let made = [key("owner").await, key("admin").await, key("operator").await, key("operator").await];
+    let [owners, admins, operators, others] = &made;
+    for (weaker, stronger) in [(admins, owners), (operators, owners), (operators, admins)] {
+        let caller = world.anonymous().key(weaker["api_key"].as_str().unwrap());
+        assert_eq!(caller.delete(&path(stronger)).await.refusal(), (403, "forbidden".to_owned()));
+    }
+    let operator = world.anonymous().key(operators["api_key"].as_str().unwrap());
+    assert_eq!(operator.delete(&path(others)).await.status, 200, "one like itself");
+    assert_eq!(operator.delete(&path(operators)).await.status, 200, "itself");
+    assert_eq!(world.owner.delete(&path(owners)).await.status, 200);
 }

@@ -151,10 +151,13 @@ impl Handle {
         let found = found.ok_or_else(|| Error::not_found("key"))?;
         let own = by.user.is_some() && by.owns(found.user);
         match permit.covers_others() {
-            true if own || by.role() == Some(Role::Owner) || found.role != Role::Owner => Ok(()),
+            _ if own && by.role() < Some(found.role) => {
+                Err(Error::forbidden("This key can't revoke a key with a higher role.")
+                    .hint("Use a key with the other key's role, or revoke it in the console."))
+            }
+            _ if own => Ok(()),
+            true if by.role() == Some(Role::Owner) || found.role != Role::Owner => Ok(()),
             true => Err(Error::forbidden("Only an owner can revoke an owner's key.")),
-            false if own && by.role().is_some_and(|role| found.role <= role) => Ok(()),
-            false if own => Err(Error::forbidden("This key can't revoke a key with a higher role.")),
             // Other people's keys do not exist for this caller.
             false => Err(Error::not_found("key")),
         }
