@@ -88,12 +88,6 @@ impl HostMemory {
     /// The host's session for a conversation, if there is one.
     pub(crate) fn recall(&self, setup: &HostSetup, conversation: ConversationId) -> Option<String> {
         let file = self.file(setup, conversation)?;
-        if let Self::OfOwner(folder) = self
-            && !file.exists()
-        {
-            // Written before owners had records of their own. Everything in their conversation is theirs.
-            let _unless_there_is_none = fs::rename(folder.join(name(setup, conversation)), &file);
-        }
         let session = private_file::read(&file, MAX_RECORD)?;
         (!session.trim().is_empty()).then(|| session.trim().to_owned())
     }
@@ -199,10 +193,10 @@ mod tests {
         assert_eq!(own.of_run(true).recall(&claude, conversation).as_deref(), Some("hers"));
         assert_eq!(all.of_run(false).recall(&claude, conversation).as_deref(), Some("theirs"));
 
-        // A record from before is the owner's, if they alone spoke.
+        // What others began is never the owner's, whatever is the only record.
         let earlier = Env::system().conversation_id();
         all.remember(&claude, earlier, "before");
-        assert_eq!(own.recall(&claude, earlier).as_deref(), Some("before"));
-        assert_eq!(all.recall(&claude, earlier), None);
+        assert_eq!(own.recall(&claude, earlier), None);
+        assert_eq!(all.recall(&claude, earlier).as_deref(), Some("before"));
     }
 }
