@@ -33,7 +33,7 @@ CREATE TABLE agent_accounts (
     approvals text,
     created integer not null,
     archived integer
-, owner blob, callers integer not null default 0, run_timeout integer, private_until integer, on_limit text) without rowid;
+, owner blob, callers integer not null default 0, run_timeout integer, private_until integer, on_limit text, instructed_by blob, approved_by blob) without rowid;
 CREATE UNIQUE INDEX agent_accounts_name on agent_accounts (tenant, name) where archived is null;
 CREATE TABLE agent_runtimes (
     no integer primary key,
@@ -263,7 +263,7 @@ CREATE TABLE permission_grants (
     created_by text not null,
     created integer not null,
     revoked integer
-, user blob, key blob);
+, user blob, key blob, in_person integer not null default 0);
 CREATE INDEX permission_grants_agent on permission_grants (agent, no) where revoked is null;
 CREATE TABLE asks (
     no integer primary key,
@@ -518,3 +518,12 @@ CREATE TABLE worktree_decisions (
 );
 CREATE UNIQUE INDEX worktree_decisions_run on worktree_decisions (run);
 CREATE INDEX worktree_decisions_pending on worktree_decisions (agent, no) where settled is null;
+CREATE TABLE conversations_of_others (
+    conversation blob primary key
+) without rowid;
+CREATE TABLE former_names (
+    tenant blob not null,
+    name text not null,
+    owner blob,
+    primary key (tenant, name)
+) without rowid;

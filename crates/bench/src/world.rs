@@ -96,6 +96,7 @@ impl BenchWorld {
         let (agent, runtime) = (self.env.agent_id(), self.env.runtime_id());
         let account = NewAccount {
             archived_names: ArchivedNames::Own,
+            author: None,
             approvals: None,
             id: agent,
             name: format!("bench-{number}"),

@@ -227,7 +227,7 @@ impl Error {
             }
             E::NameTaken => Self::new(Code::NameTaken, "An agent with this name already exists."),
             E::NameReserved => {
-                let message = "Someone else's archived agent had this name, and its callers may still use it.";
+                let message = "Someone else's agent had this name, and its callers may still use it.";
                 Self::new(Code::NameTaken, message).hint(
                     "Choose another name, or ask an owner or admin of the hub to create the agent and give it to you.",
                 )

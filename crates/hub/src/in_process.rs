@@ -255,8 +255,13 @@ impl Handle {
         while let Some(run) = runs.next().await? {
             if run.runtime == Some(runtime) {
                 let left = self.store().left(tenant, run.id).await.map_err(about("run"))?;
-                let claimed =
-                    ClaimedRunRecord { run, agent_instructions: None, conversation_metadata: None, owner: None, left };
+                let claimed = ClaimedRunRecord {
+                    run,
+                    agent_instructions: None,
+                    conversation_metadata: None,
+                    instructing_owner: None,
+                    left,
+                };
                 held.extend(render::claimed(claimed));
             }
         }

@@ -39,6 +39,7 @@ pub(crate) const fn storage(fault: StorageFault) -> Storage {
 
 pub(crate) fn account(record: record::AccountRecord) -> account::Account {
     let online = record.runtime.as_ref().is_some_and(|runtime| runtime.online);
+    let settings_by_owner = record.instructing_owner().is_some();
     account::Account {
         agent_id: record.id,
         name: record.name,
@@ -49,6 +50,7 @@ pub(crate) fn account(record: record::AccountRecord) -> account::Account {
         a2a: record.a2a,
         approvals: record.approvals.and_then(|approvals| approvals.parse().ok()).map(shown),
         owner_id: record.owner,
+        settings_by_owner,
         callers: record.callers,
         run_timeout_ms: record.run_timeout.map(millis),
         on_limit: record.on_limit,

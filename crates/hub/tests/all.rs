@@ -34,6 +34,7 @@ mod metrics;
 mod nodes;
 mod notifications;
 mod outside;
+mod outside_walls;
 mod pairing;
 mod peers;
 mod people;

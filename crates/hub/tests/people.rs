@@ -18,6 +18,7 @@ on_all! {
     a_token_ends_with_its_key
     agents_have_owners
     the_name_of_an_archived_agent_stays_with_its_owner
+    the_name_that_an_agent_had_stays_with_its_owner
     a_weaker_key_cannot_become_a_stronger_one
     a_weaker_key_cannot_revoke_a_stronger_one
     a_refusal_to_remove_the_last_owner_changes_nothing
@@ -418,7 +419,7 @@ async fn the_name_of_an_archived_agent_stays_with_its_owner(engine: Engine) {
     assert_eq!(
         (&said["message"], &said["hint"]),
         (
-            &json!("Someone else's archived agent had this name, and its callers may still use it."),
+            &json!("Someone else's agent had this name, and its callers may still use it."),
             &json!("Choose another name, or ask an owner or admin of the hub to create the agent and give it to you."),
         )
     );
@@ -461,4 +462,49 @@ async fn a_weaker_key_cannot_revoke_a_stronger_one(engine: Engine) {
     assert_eq!(operator.delete(&path(others)).await.status, 200, "one like itself");
     assert_eq!(operator.delete(&path(operators)).await.status, 200, "itself");
     assert_eq!(world.owner.delete(&path(owners)).await.status, 200);
+}
+
+/// The same callers use it after the agent was renamed.
+async fn the_name_that_an_agent_had_stays_with_its_owner(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let (ann, bob) = (person(&world, "ann", "operator").await, person(&world, "bob", "operator").await);
+    let admin = person(&world, "joe", "admin").await;
+    let agents = "/api/v1/agent-accounts";
+    let (planner, renamed) = (json!({"name": "planner"}), json!({"name": "planner-two"}));
+    let made = ann.post(agents, planner.clone()).await.expect(201);
+    let agent = format!("{agents}/{}", made["agent_id"].as_str().unwrap());
+    for by in [&ann, &admin] {
+        by.patch(&agent, renamed.clone()).await.expect(200);
+        let refused = bob.post(agents, planner.clone()).await;
+        let said = refused.json()["error"].clone();
+        assert_eq!(refused.refusal(), (409, "name_taken".to_owned()));
+        assert_eq!(
+            (&said["message"], &said["hint"]),
+            (
+                &json!("Someone else's agent had this name, and its callers may still use it."),
+                &json!(
+                    "Choose another name, or ask an owner or admin of the hub to create the agent and give it to you."
+                ),
+            )
+        );
+        let registered = bob.post("/api/a2a/register", json!({"agent_id": "planner"})).await;
+        assert_eq!(registered.refusal(), (409, "name_taken".to_owned()));
+        // Not by having such a skill either.
+        let skilled = json!({"name": "other", "skills": [{"id": "planner", "name": "planner"}]});
+        let other = bob.post(agents, skilled).await.expect(201);
+        assert_eq!(ann.post("/api/a2a/call", json!({"agent_type": "planner", "task": "x"})).await.status, 404);
+        let other = format!("{agents}/{}", other["agent_id"].as_str().unwrap());
+        assert_eq!(bob.patch(&other, planner.clone()).await.refusal(), (409, "name_taken".to_owned()));
+        bob.delete(&other).await.expect(200);
+        // Its owner has it again.
+        ann.patch(&agent, planner.clone()).await.expect(200);
+    }
+    // An admin gives it to somebody else, who has it from then on.
+    ann.patch(&agent, renamed).await.expect(200);
+    let mut given = planner.clone();
+    given["owner"] = json!("bob");
+    let given = admin.post(agents, given).await.expect(201);
+    bob.patch(&format!("{agents}/{}", given["agent_id"].as_str().unwrap()), json!({"name": "mine"})).await.expect(200);
+    assert_eq!(ann.post(agents, planner.clone()).await.refusal(), (409, "name_taken".to_owned()));
+    bob.post(agents, planner).await.expect(201);
 }

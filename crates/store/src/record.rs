@@ -1,5 +1,6 @@
 //! The rows of the store in plain Rust types. The hub turns them into wire types.
 
+mod authors;
 pub mod channel;
 pub mod delegation;
 pub mod delivery;
@@ -37,6 +38,7 @@ use attache_protocol::{
     },
 };
 
+pub use authors::AccountAuthors;
 pub use key::{AuditEvent, KeyKind, KeyRecord, NewKey, SessionOpening};
 pub use retention::{Class, RetentionLimits, RetentionResult};
 
@@ -53,10 +55,10 @@ impl From<AgentId> for AgentRef {
     }
 }
 
-/// Which names of archived accounts a new one may have. Who sends something to a name means the agent that had it.
+/// Which names that other accounts had may an account get. Who sends something to a name means the agent that had it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ArchivedNames {
-    /// Only if the account that had it last was of the same user.
+    /// Only those whose last account was of the same user.
     #[default]
     Own,
     All,
@@ -74,6 +76,8 @@ pub struct NewAccount {
     pub a2a: Option<Json>,
     /// How its permission requests time out: an `ApprovalPolicy`.
     pub approvals: Option<Json>,
+    /// The person who writes the instructions and approvals, if they do so in person.
+    pub author: Option<UserId>,
     pub callers: Callers,
     /// The timeout of its runs, unless their creator sets one.
     pub run_timeout: Option<Duration>,
@@ -90,6 +94,8 @@ pub struct AccountPatch {
     pub skills: Option<Json>,
     pub a2a: Option<Json>,
     pub approvals: Option<Json>,
+    /// The person who writes the instructions and approvals, if they do so in person.
+    pub author: Option<UserId>,
     /// Assigns the agent to a user (`NotFound` unless known and not removed), or to no one.
     pub owner: Option<Option<UserId>>,
     pub callers: Option<Callers>,
@@ -107,6 +113,7 @@ pub struct AccountRecord {
     pub skills: Json,
     pub a2a: Option<Json>,
     pub approvals: Option<Json>,
+    pub authors: AccountAuthors,
     /// The user who created it, unless it was assigned to another.
     pub owner: Option<UserId>,
     pub callers: Callers,
@@ -424,8 +431,8 @@ pub struct ClaimedRunRecord {
     pub agent_instructions: Option<String>,
     /// The metadata of the conversation, if it was created explicitly.
     pub conversation_metadata: Option<Json>,
-    /// The agent's owner.
-    pub owner: Option<UserId>,
+    /// See [`AccountRecord::instructing_owner`].
+    pub instructing_owner: Option<UserId>,
     /// The remaining budget, considering its own budget and its quotas.
     pub left: QuotaBudget,
 }
@@ -612,7 +619,30 @@ pub struct ConversationRecord {
     /// Every agent that ever had a run in it, or that it was created for, and since when. It stays when the run is
     /// deleted: what a private agent left in the conversation stays as private as the agent.
     pub agents: BTreeMap<AgentId, Timestamp>,
+    pub spoken_by: SpokenBy,
     pub created_at: Timestamp,
+}
+
+/// Who gave the agents of a conversation their tasks. An agent may remember them, so it stays when a run is deleted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SpokenBy {
+    /// Nobody but the conversation's user, in person.
+    #[default]
+    User,
+    /// Also others, or the user with fewer rights than they have.
+    Others,
+}
+
+// === impl SpokenBy ===
+
+impl SpokenBy {
+    /// What a run of this speaker makes of a conversation of this user.
+    pub(crate) fn of(spec: &RunSpec, speaker: Option<UserId>, user: Option<UserId>) -> Self {
+        match spec.in_person && spec.parent.is_none() && speaker.is_some() && speaker == user {
+            true => Self::User,
+            false => Self::Others,
+        }
+    }
 }
 
 /// Adds an agent to those of a conversation. The first time counts.

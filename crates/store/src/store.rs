@@ -141,8 +141,8 @@ store_part! {
 
         // --- agent accounts
 
-        /// `NameTaken` if an account of the tenant that is not archived has the name, and `NameReserved` if the archived account
-        /// that had it last was not of the context's user, unless `archived_names` allows that.
+        /// `NameTaken` if an account of the tenant that is not archived has the name, and `NameReserved` if the account that
+        /// had it last, before it was archived or renamed, was not of the context's user, unless `archived_names` allows that.
         async fn create_account(&self, context: WriteContext, account: NewAccount) -> Result<AccountRecord>;
 
         /// Errors, in this order: `AgentArchived`, `NameTaken` and `NameReserved` as above, `NotFound` for the owner. A patch without changes is logged
@@ -161,7 +161,7 @@ store_part! {
         /// By name, only accounts that aren't archived are found.
         async fn account(&self, tenant: TenantId, agent: AgentRef) -> Result<AccountRecord>;
 
-        /// The user of the archived account that had this name last. `None` if no archived one had it.
+        /// The owner of the account that had this name last, before it was archived or renamed. `None` if none had it.
         async fn last_owner_of(&self, tenant: TenantId, name: &str) -> Result<Option<Option<UserId>>>;
 
         /// Accounts that aren't archived, by name ascending, in byte order.

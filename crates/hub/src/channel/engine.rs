@@ -214,9 +214,11 @@ impl ChannelSession {
         }
         let ask = self.hub.store().worker_request(by.tenant, id).await.map_err(about("tool call"))?;
         let WorkerRequestKind::Tool { tool, .. } = &ask.what else { return Err(Error::not_found("tool call").into()) };
-        let run = self.hub.find_run(&permit, ask.run).await.map_err(|_| Error::not_found("tool call"))?;
-        // The agent is told the result, too.
-        self.hub.check_speaker(by, &run).await?;
+        // The agent is told the result.
+        self.hub.find_listener(&permit, ask.run).await.map_err(|error| match error.code {
+            Code::NotFound => Error::not_found("tool call"),
+            _ => error,
+        })?;
         match (response.ok, &response.result, &response.error) {
             (Some(false), _, _) | (None, None, Some(_)) => {}
             (_, Some(result), _) => {

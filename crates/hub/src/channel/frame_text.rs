@@ -153,7 +153,7 @@ pub(super) async fn claimed(
             let conversation = store.conversation(tenant, run.conversation).await.map_err(about("conversation"))?;
             ClaimedRunRecord {
                 left: store.left(tenant, run.id).await.map_err(about("run"))?,
-                owner: agent.owner,
+                instructing_owner: agent.instructing_owner(),
                 agent_instructions: agent.instructions,
                 conversation_metadata: conversation.metadata,
                 run,

@@ -64,6 +64,7 @@ impl Handle {
         let request = peer.as_ref().map_or_else(|| request.clone(), |peer| peer.describe(request.clone()));
         let account = NewAccount {
             archived_names: archived_names(by),
+            author: author(by),
             approvals: request.approvals.map(|policy| Json::of(&policy)),
             id: self.env().agent_id(),
             name: request.name.ok_or_else(|| Error::invalid("name", "is missing"))?,
@@ -186,6 +187,7 @@ impl Handle {
         check_recipients(by, &request, request.callers.unwrap_or(account.callers), owner.unwrap_or(account.owner))?;
         let patch = AccountPatch {
             archived_names: archived_names(by),
+            author: author(by),
             owner,
             approvals: request.approvals.map(|policy| Json::of(&policy)),
             name: request.name,
@@ -232,7 +234,8 @@ impl Handle {
     }
 
     /// What an agent is told with every task, and which of its steps are approved in advance, also counts in runs that its
-    /// owner starts in person, outside the sandbox of a device that they paired. So only they say it then, in person.
+    /// owner starts in person. Written by others, it keeps these inside walls ([`AccountRecord::instructing_owner`]), so
+    /// nobody else changes it once the owner has paired a device.
     async fn check_instructor(
         &self,
         by: &Principal,
@@ -397,6 +400,11 @@ fn check_trusted_commands(commands: &[String]) -> Result<()> {
             .map_err(|error| Error::invalid(&format!("approvals.trusted_commands[{number}]"), &error.to_string()))?;
     }
     Ok(())
+}
+
+/// Only words in person count as somebody's own.
+fn author(by: &Principal) -> Option<UserId> {
+    by.user.filter(|_| by.is_in_person())
 }
 
 /// Owners and admins decide about names of others.

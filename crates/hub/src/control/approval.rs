@@ -11,7 +11,10 @@ use attache_protocol::{
     Code, Json, PermissionId, RunId,
     json::Members,
     rules::{
-        permission::{ApprovalMode, ForwardingCheck, ForwardingReason, PermissionState, PermissionSubject, forwarding},
+        permission::{
+            ApprovalMode, ForwardingCheck, ForwardingReason, PermissionState, PermissionSubject, REMOTE_AGENT,
+            forwarding,
+        },
         permission_mode::{PermissionMode, of_run},
         run::WorkerRef,
     },
@@ -39,9 +42,6 @@ use crate::{
     render,
     waiter::Waiter,
 };
-
-/// The tool name under which a run calls another agent, followed by the agent's name.
-pub(crate) const REMOTE_AGENT: &str = "remote_agent/";
 
 /// A call to another agent, as shown to the person who approves it.
 #[derive(Debug, Clone)]

@@ -4,15 +4,10 @@ use attache_protocol::{
     Actor, AgentId, RunId, UserId,
     wire::{awcp, run::ClaimedRun},
 };
-use attache_store::record::{
-    AgentRef, ClaimedRunRecord, ConversationRecord, Pagination, RunDetail, RunFilter, RunRecord, user::UserRef,
-};
+use attache_store::record::{AgentRef, ClaimedRunRecord, RunRecord, SpokenBy, user::UserRef};
 
 use super::conversation::is_instructed_in_person;
-use crate::{Error, Handle, Principal, Result, error::about, render};
-
-/// How many turns of a conversation are looked at.
-const MAX_TURNS: usize = 1000;
+use crate::{Error, Handle, Principal, Result, error::about, identity::Permit, render};
 
 impl Handle {
     /// The claim as its runtime receives it. A delegator is shown by name, because the device's owner decides by name
@@ -30,7 +25,7 @@ impl Handle {
             }
             _ => None,
         };
-        let (mcp, for_owner) = (self.tools_for(run)?, self.is_by_owner(run, claimed.owner).await);
+        let (mcp, for_owner) = (self.tools_for(run)?, self.is_by_owner(run, claimed.instructing_owner).await);
         Ok(render::claimed(claimed).map(|shown| match caller {
             Some(caller) => ClaimedRun { caller, mcp, for_owner, ..shown },
             None => ClaimedRun { mcp, for_owner, ..shown },
@@ -39,7 +34,8 @@ impl Handle {
 
     /// Whether the agent's owner created the run in person: with a credential of their own, not through an agent, another
     /// run, a token, or a key that someone else issued; and whether they paired the device, which an agent that is given
-    /// to someone else keeps. If that can't be told any more, they didn't.
+    /// to someone else keeps. If that can't be told any more, they didn't. `owner` is the
+    /// [instructing](attache_store::record::AccountRecord::instructing_owner) one: nothing else that the agent hears is somebody else's either.
     async fn is_by_owner(&self, run: &RunRecord, owner: Option<UserId>) -> bool {
         let Some(owner) = owner else { return false };
         let (Actor::Key(key), Some(runtime)) = (&run.caller, run.runtime) else { return false };
@@ -57,21 +53,43 @@ impl Handle {
     pub(super) async fn is_own_work(&self, by: &Principal, run: RunId) -> Result<bool> {
         let run = self.store().run(by.tenant, run).await.map_err(about("run"))?;
         let agent = self.store().account(run.tenant, AgentRef::Id(run.agent)).await.map_err(about("agent"))?;
-        Ok(run.spec.task_type != awcp::TASK_TYPE && self.is_by_owner(&run, agent.owner).await)
+        Ok(run.spec.task_type != awcp::TASK_TYPE && self.is_by_owner(&run, agent.instructing_owner()).await)
     }
 
     /// What an agent's owner started in person may be outside the device's walls, with all they may do there. So only
-    /// they say anything to it. `None` for other runs.
+    /// they say anything to it, and approve its steps in advance, also once the agent was given to somebody else. `None` for
+    /// other runs.
     pub(super) async fn only_speaker(&self, run: &RunRecord) -> Result<Option<UserId>> {
         let Some(person) = run.user.filter(|_| run.spec.in_person && run.spec.parent.is_none()) else {
             return Ok(None);
         };
         let agent = self.store().account(run.tenant, AgentRef::Id(run.agent)).await.map_err(about("agent"))?;
-        Ok(agent.owner.filter(|owner| *owner == person))
+        if agent.owner == Some(person) {
+            return Ok(Some(person));
+        }
+        let Some(runtime) = run.runtime else { return Ok(None) };
+        let device = self.store().runtime(run.tenant, runtime).await.map_err(about("runtime"))?;
+        Ok(device.paired_by.filter(|paired_by| *paired_by == person))
+    }
+
+    /// The run, if the caller may tell its agent something: every answer, input and comment.
+    pub(crate) async fn find_listener(&self, permit: &Permit<'_>, run: RunId) -> Result<RunRecord> {
+        let run = self.find_run(permit, run).await?;
+        self.check_listener(permit.by(), &run).await?;
+        Ok(run)
+    }
+
+    /// The same for a run that was found.
+    pub(super) async fn check_listener(&self, by: &Principal, run: &RunRecord) -> Result<()> {
+        if by.role().is_some() {
+            let agent = self.store().account(by.tenant, AgentRef::Id(run.agent)).await.map_err(about("agent"))?;
+            self.check_caller(by, &agent).await?;
+        }
+        self.check_speaker(by, run).await
     }
 
     /// Refuses what others want to say to a run of which only its owner may.
-    pub(crate) async fn check_speaker(&self, by: &Principal, run: &RunRecord) -> Result<()> {
+    async fn check_speaker(&self, by: &Principal, run: &RunRecord) -> Result<()> {
         match self.only_speaker(run).await? {
             Some(person) if !by.is_in_person_as(person) => Err(not_its_speaker(by, person)),
             _ => Ok(()),
@@ -93,21 +111,11 @@ impl Handle {
     /// Whether everything in the run's conversation, which its agent may remember, was said by this person, and the
     /// instructions in it are theirs.
     async fn speaks_alone(&self, run: &RunRecord, person: UserId) -> bool {
-        if run.conversation == run.id.own_conversation() {
-            return true;
-        }
         let conversation = self.store().conversation(run.tenant, run.conversation).await;
-        let is_theirs = |conversation: ConversationRecord| {
-            conversation.user == Some(person) && is_instructed_in_person(&conversation)
-        };
-        if !conversation.is_ok_and(is_theirs) {
-            return false;
-        }
-        let filter =
-            RunFilter { conversation: Some(run.conversation), detail: RunDetail::Excerpt, ..RunFilter::default() };
-        let turns = self.store().runs(run.tenant, filter, Pagination { limit: MAX_TURNS, cursor: None }).await;
-        let is_own = |turn: &RunRecord| turn.spec.in_person && turn.spec.parent.is_none() && turn.user == Some(person);
-        turns.is_ok_and(|turns| turns.next.is_none() && turns.items.iter().all(is_own))
+        conversation.is_ok_and(|conversation| {
+            let is_alone = conversation.user == Some(person) && conversation.spoken_by == SpokenBy::User;
+            is_alone && is_instructed_in_person(&conversation)
+        })
     }
 }
 

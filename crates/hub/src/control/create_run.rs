@@ -102,7 +102,7 @@ impl Handle {
             None => None,
         };
         if let Some(old) = &repeated {
-            carry_over(&mut request, old);
+            carry_over(&mut request, old, by);
         }
         let before = repeated.as_ref().and_then(|old| old.spec.permission_mode);
         let RunTerms { origin, mode } = self.run_terms(&permit, &request, new.as_ref(), before).await?;
@@ -324,13 +324,15 @@ impl Handle {
     }
 }
 
-/// Everything that the request for a repeated run leaves open is as it was.
-fn carry_over(request: &mut CreateRunRequest, old: &RunRecord) {
+/// Everything that the request for a repeated run leaves open is as it was, except for what only its own caller knows.
+fn carry_over(request: &mut CreateRunRequest, old: &RunRecord, by: &Principal) {
     let RunSpec { task_type, context_fragments, allowed_tools, workspace_root, priority, sandbox, .. } = &old.spec;
     request.task_type.get_or_insert_with(|| task_type.clone());
     request.max_attempts = request.max_attempts.or(Some(old.state.limits.max_attempts));
     request.priority = request.priority.or(Some(*priority));
-    request.context_fragments = request.context_fragments.take().or_else(|| context_fragments.clone());
+    if by.user.is_some() && by.user == old.user {
+        request.context_fragments = request.context_fragments.take().or_else(|| context_fragments.clone());
+    }
     request.allowed_tools = request.allowed_tools.take().or_else(|| allowed_tools.clone());
     // A folder of one agent's device means nothing to another.
     if request.agent_id == old.agent.to_string() {

@@ -73,18 +73,13 @@ impl Handle {
         request: GiveInputRequest,
         message: Option<Json>,
     ) -> Result<GiveInputResponse> {
-        let record = self.find_run(&by.may(Action::GiveInput)?, run).await?;
-        if by.role().is_some() {
-            let account = self.store().account(by.tenant, AgentRef::Id(record.agent)).await.map_err(about("agent"))?;
-            self.check_caller(by, &account).await?;
-        }
+        let record = self.find_listener(&by.may(Action::GiveInput)?, run).await?;
         // A START says where the folder is, and everything else is between the delegator and the device too.
         let is_own = record.caller == by.actor() || by.own_runs().matches(&record);
         if record.spec.task_type == awcp::TASK_TYPE && !is_own {
             return Err(Error::forbidden("Only the delegator can send input to a delegation's run.")
                 .hint("To end it, cancel the run or the delegation."));
         }
-        self.check_speaker(by, &record).await?;
         if let Some(key) = &request.idempotency_key {
             check::token("idempotency_key", key, 1..=200)?;
         }

@@ -59,7 +59,6 @@ mod user;
 mod worktree_decision;
 
 pub(crate) use anonymous_limits::AnonymousUsage;
-pub(crate) use approval::REMOTE_AGENT;
 pub(crate) use call::{about_call, call_in_path};
 pub(crate) use progress::worker_error;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use attache_protocol::{ConversationId, digest};
-use attache_store::record::ConversationRecord;
+use attache_store::record::{ConversationRecord, SpokenBy};
 
 use crate::{
     Error, Handle, Principal, Result,
@@ -33,7 +33,8 @@ impl Handle {
             Ok(_) => Ok(None),
             Err(attache_store::Error::NotFound) => {
                 let (user, created_at, agents) = (by.user, self.now(), BTreeMap::new());
-                Ok(Some(ConversationRecord { id, title: None, metadata: None, user, agents, created_at }))
+                let spoken_by = SpokenBy::default();
+                Ok(Some(ConversationRecord { id, title: None, metadata: None, user, agents, spoken_by, created_at }))
             }
             Err(error) => Err(Error::from_store("conversation", error)),
         }

@@ -8,7 +8,8 @@ use attache_protocol::{
     rules::{
         command_pattern::CommandPattern,
         permission::{
-            ApprovalDecision, DecisionScope, OnTimeout, OnceReason, PermissionState, PermissionSubject, widest,
+            ApprovalDecision, DecisionScope, OnTimeout, OnceReason, PermissionState, PermissionSubject, REMOTE_AGENT,
+            widest,
         },
         permission_mode::{self, PermissionMode, PlanState, StepAssurance, StepFacts},
     },
@@ -27,7 +28,7 @@ use crate::{
     Error, Handle, Principal, Result,
     bus::Topic,
     check,
-    control::{PageRequest, account::policy_of, approval::REMOTE_AGENT},
+    control::{PageRequest, account::policy_of},
     error::{about, about_list},
     identity::{Action, Permit, access::CallerAccess},
     render,
@@ -306,7 +307,7 @@ impl Handle {
         // The agent is told the comment.
         if request.comment.as_deref().is_some_and(|comment| !comment.trim().is_empty()) {
             let run = self.store().run(by.tenant, asked.run).await.map_err(about("run"))?;
-            self.check_speaker(by, &run).await?;
+            self.check_listener(by, &run).await?;
             if matches!(request.scope, DecisionScope::Conversation | DecisionScope::Agent) {
                 self.check_later_speaker(by, asked.agent).await?;
             }
@@ -341,7 +342,7 @@ impl Handle {
         let new = NewDecision {
             decision,
             grant: self.env().grant_id(),
-            maker: GrantMaker { user: by.user, key },
+            maker: GrantMaker { user: by.user, key, in_person: by.is_in_person() },
             via: place.via.to_owned(),
             from: place.from,
         };

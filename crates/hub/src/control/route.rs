@@ -103,7 +103,7 @@ impl Handle {
             });
             return if private.is_empty() { Ok(agent.id) } else { only(text, &private) };
         }
-        // Callers may still use the name of an archived agent. Nobody else gets what they send by having such a skill.
+        // Callers may still use the name that an agent had. Nobody else gets what they send by having such a skill.
         if let Some(owner) = self.store().last_owner_of(by.tenant, text).await.map_err(about("agent"))? {
             candidates.retain(|candidate| candidate.is_own || (owner.is_some() && candidate.owner == owner));
         }

@@ -6,7 +6,10 @@ use attache_protocol::{
     Json, PermissionId, RunId, Timestamp, digest,
     hidden_text::{is_hidden, is_right_to_left},
     json::Members,
-    rules::{permission::hides_input, run::RunStatus},
+    rules::{
+        permission::{REMOTE_AGENT, hides_input},
+        run::RunStatus,
+    },
     wire::notification::{NotificationChoices, NotificationDetail},
 };
 use attache_store::record::{
@@ -15,7 +18,6 @@ use attache_store::record::{
 };
 
 use super::text::NotificationText;
-use crate::control::REMOTE_AGENT;
 
 /// The members of a tool's input that say what it does. The first one present stands first.
 const TELLING: [&str; 5] = ["command", "cmd", "script", "url", "file_path"];

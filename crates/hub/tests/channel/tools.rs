@@ -175,6 +175,35 @@ async fn a_token_that_only_reads_answers_no_tool_call() {
     assert_eq!(sub.find_action("call_tool").await["payload"]["result"], json!({"text": "truth"}));
 }
 
+/// A private agent is told only what a credential with all rights of its owner says, also in a run that wasn't started in
+/// person.
+#[tokio::test]
+async fn a_key_that_only_calls_answers_no_tool_call_of_a_private_agent() {
+    let world = World::start().await;
+    world.owner.post("/api/v1/agent-accounts", json!({"name": "builder", "callers": "owner"})).await.expect(201);
+    let (mut sub, _) = worker(&world, "builder").await;
+    let (mut host, _) = engine(&world, tools()).await;
+    sub.notify(json!({"action": "ready", "credits": 1})).await;
+    let token = world.owner.post("/api/v1/tokens", json!({"ttl_seconds": 3600})).await.expect(201);
+    let mut frame = execute(&mut host, "builder", json!({"query": "go", "allowed_tools": ["read"]}));
+    frame["metadata"] = json!({"auth_token": token["token"]});
+    let id = host.ask(&frame).await["payload"]["task_run_id"].clone();
+    sub.find_action("execute").await;
+    let frame = sub.frame("request", call(&id, "read", json!({"path": "a"})));
+    sub.send(&frame).await;
+    let asked = host.find_action("call_tool").await;
+    let narrow = json!({"name": "narrow", "scopes": ["read", "call"]});
+    let narrow = world.owner.post("/api/v1/api-keys", narrow).await.expect(201);
+    let narrow = world.anonymous().key(narrow["api_key"].as_str().unwrap());
+    let mut reply = host.frame("response", json!({"action": "call_tool", "ok": true, "result": {"text": "lie"}}));
+    reply["header"]["parent_id"] = asked["header"]["msg_id"].clone();
+    assert_eq!(narrow.post("/api/envelope", reply).await.refusal(), (403, "forbidden".to_owned()));
+    let mut reply = host.frame("response", json!({"ok": true, "result": {"text": "truth"}}));
+    reply["header"]["parent_id"] = asked["header"]["msg_id"].clone();
+    host.send(&reply).await;
+    assert_eq!(sub.find_action("call_tool").await["payload"]["result"], json!({"text": "truth"}));
+}
+
 /// A frame that registers tools over HTTP.
 fn registration(tools: &Value) -> Value {
     json!({

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::{
     Actor, Json,
-    id::{AgentId, ChannelId, ConversationId, GrantId, RunId},
+    id::{AgentId, ChannelId, ConversationId, GrantId, RunId, UserId},
     rules::permission_mode::{PLAN_TOOL, PlanState},
     time::Timestamp,
     wire::account::Callers,
@@ -134,6 +134,8 @@ pub struct StandingGrant {
     pub channel: Option<ChannelId>,
     pub until: Option<Timestamp>,
     pub revoked: bool,
+    /// The person who gave it, if they did so in person.
+    pub giver: Option<UserId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -161,7 +163,13 @@ pub struct PermissionFacts<'a> {
     pub subject: PermissionSubject,
     /// Why an approval of it can't stand. `None` if it can.
     pub once: Option<OnceReason>,
+    /// The person who started the run, if it may work with all of their rights, outside the walls of their device. Only
+    /// they approve its steps in advance.
+    pub in_person: Option<UserId>,
 }
+
+/// The tool name under which a run calls another agent, followed by the agent's name.
+pub const REMOTE_AGENT: &str = "remote_agent/";
 
 /// What a request may leave undisclosed while still showing its complete input.
 const NON_INPUT_UNDISCLOSED: [&str; 3] = ["paths", "more paths", "the rest of the diff"];
@@ -280,8 +288,13 @@ impl PermissionFacts<'_> {
 
 impl StandingGrant {
     /// The grant that a decision creates. `None` if it was for once, only for a channel the request doesn't have, or
-    /// can't reach further.
-    pub fn of(id: GrantId, decision: &ApprovalDecision, request: PermissionFacts<'_>) -> Option<Self> {
+    /// can't reach further. `giver` is who decided, if they did so in person.
+    pub fn of(
+        id: GrantId,
+        decision: &ApprovalDecision,
+        giver: Option<UserId>,
+        request: PermissionFacts<'_>,
+    ) -> Option<Self> {
         if widest(decision.approved, request.once) == DecisionScope::Once {
             return None;
         }
@@ -302,7 +315,8 @@ impl StandingGrant {
             (true, Some(channel)) => Some(channel),
             (false, _) => None,
         };
-        Some(Self { id, approved: decision.approved, reach, what, channel, until: decision.until, revoked: false })
+        let ApprovalDecision { approved, until, .. } = *decision;
+        Some(Self { id, approved, reach, what, channel, until, revoked: false, giver })
     }
 
     pub fn covers(&self, request: PermissionFacts<'_>, now: Timestamp) -> bool {
@@ -319,8 +333,18 @@ impl StandingGrant {
         };
         let is_here = self.channel.is_none_or(|channel| request.channel == Some(channel));
         let is_alive = !self.revoked && self.until.is_none_or(|until| now < until);
-        let may_answer = widest(self.approved, request.once) != DecisionScope::Once;
-        reaches && is_meant && is_here && is_alive && may_answer
+        reaches && is_meant && is_here && is_alive && (!self.approved || self.may_approve(request))
+    }
+
+    /// Whether it may approve such a request without a person. A denial always may answer.
+    fn may_approve(&self, request: PermissionFacts<'_>) -> bool {
+        let is_named = match &self.what {
+            GrantPattern::Subject(_) => true,
+            // Who approves any tool doesn't mean everything that some other agent could be told.
+            GrantPattern::Tools(pattern) => !request.tool.starts_with(REMOTE_AGENT) || pattern == request.tool,
+        };
+        let is_entitled = request.in_person.is_none_or(|person| self.giver == Some(person));
+        is_named && is_entitled && widest(true, request.once) != DecisionScope::Once
     }
 }
 

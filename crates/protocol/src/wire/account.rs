@@ -160,6 +160,10 @@ pub struct Account {
     pub approvals: Option<ApprovalPolicy>,
     /// Its owner. Null for an agent of the organisation.
     pub owner_id: Option<UserId>,
+    /// Whether its owner wrote `instructions` and what `approvals` approve in advance, or there is neither. Otherwise the
+    /// owner's runs are inside the walls of their device, too, until they send both again.
+    #[serde(default)]
+    pub settings_by_owner: bool,
     #[serde(default)]
     pub callers: Callers,
     /// The default time limit of its runs. Null: the hub's default.

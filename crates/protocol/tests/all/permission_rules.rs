@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    Actor, AgentId, ChannelId, ConversationId, GrantId, Json, RunId, Timestamp,
+    Actor, AgentId, ChannelId, ConversationId, GrantId, Json, RunId, Timestamp, UserId,
     rules::{
         permission::{
             ApprovalDecision, ApprovalMode, DecisionScope, DecisionVerdict, ForwardingCheck, GrantPattern, GrantReach,
@@ -17,6 +17,8 @@ use attache_protocol::{
 use proptest::prelude::*;
 use uuid::Uuid;
 
+/// Patterns of tools.
+const PATTERN: &str = "([ab*]{0,3}|remote_agent/[a*])";
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
 /// A request that owns its tool's name.
@@ -29,13 +31,14 @@ struct OwnedRequest {
     tool: String,
     subject: PermissionSubject,
     once: Option<OnceReason>,
+    in_person: Option<UserId>,
 }
 
 // === impl OwnedRequest ===
 
 impl OwnedRequest {
     fn request(&self) -> PermissionFacts<'_> {
-        let Self { run, conversation, agent, channel, tool, subject, once } = self;
+        let Self { run, conversation, agent, channel, tool, subject, once, in_person } = self;
         PermissionFacts {
             run: *run,
             conversation: *conversation,
@@ -44,6 +47,7 @@ impl OwnedRequest {
             tool,
             subject: *subject,
             once: *once,
+            in_person: *in_person,
         }
     }
 }
@@ -60,13 +64,17 @@ fn channel() -> impl Strategy<Value = Option<ChannelId>> {
     proptest::option::of(uuid().prop_map(ChannelId::from_uuid))
 }
 
+fn person() -> impl Strategy<Value = Option<UserId>> {
+    proptest::option::of(uuid().prop_map(UserId::from_uuid))
+}
+
 fn once_reason() -> impl Strategy<Value = Option<OnceReason>> {
     proptest::option::of(proptest::sample::select(OnceReason::ALL.to_vec()))
 }
 
 fn asked() -> impl Strategy<Value = OwnedRequest> {
-    (uuid(), uuid(), uuid(), channel(), "[ab]{0,4}", subject(), once_reason()).prop_map(
-        |(run, conversation, agent, channel, tool, subject, once)| OwnedRequest {
+    (uuid(), uuid(), uuid(), channel(), "([ab]{0,4}|remote_agent/[ab])", subject(), once_reason(), person()).prop_map(
+        |(run, conversation, agent, channel, tool, subject, once, in_person)| OwnedRequest {
             run: RunId::from_uuid(run),
             conversation: ConversationId::from_uuid(conversation),
             agent: AgentId::from_uuid(agent),
@@ -74,6 +82,7 @@ fn asked() -> impl Strategy<Value = OwnedRequest> {
             tool,
             subject,
             once,
+            in_person,
         },
     )
 }
@@ -92,9 +101,9 @@ fn grant() -> impl Strategy<Value = StandingGrant> {
         }),
         uuid().prop_map(|agent| GrantReach::Agent(AgentId::from_uuid(agent))),
     ];
-    let what = prop_oneof![subject().prop_map(GrantPattern::Subject), "[ab*]{0,3}".prop_map(GrantPattern::Tools)];
-    (any::<u128>(), any::<bool>(), reach, what, channel(), until(), proptest::bool::weighted(0.2)).prop_map(
-        |(id, approved, reach, what, channel, until, revoked)| StandingGrant {
+    let what = prop_oneof![subject().prop_map(GrantPattern::Subject), PATTERN.prop_map(GrantPattern::Tools)];
+    (any::<u128>(), any::<bool>(), reach, what, channel(), until(), proptest::bool::weighted(0.2), person()).prop_map(
+        |(id, approved, reach, what, channel, until, revoked, giver)| StandingGrant {
             id: GrantId::from_uuid(Uuid::from_u128(id)),
             approved,
             reach,
@@ -102,6 +111,7 @@ fn grant() -> impl Strategy<Value = StandingGrant> {
             channel,
             until,
             revoked,
+            giver,
         },
     )
 }
@@ -110,7 +120,7 @@ fn decision() -> impl Strategy<Value = ApprovalDecision> {
     (
         any::<bool>(),
         proptest::sample::select(DecisionScope::ALL.to_vec()),
-        proptest::option::of("[ab*]{0,3}"),
+        proptest::option::of(PATTERN),
         until(),
         any::<bool>(),
         proptest::option::of("[xy]"),
@@ -191,9 +201,11 @@ proptest! {
     }
 
     #[test]
-    fn a_grant_covers_what_it_was_made_for_until_it_ends(decision in decision(), asked in asked()) {
+    fn a_grant_covers_what_it_was_made_for_until_it_ends(
+        decision in decision(), giver in person(), asked in asked()
+    ) {
         let id = GrantId::from_uuid(Uuid::from_u128(1));
-        let Some(grant) = StandingGrant::of(id, &decision, asked.request()) else {
+        let Some(grant) = StandingGrant::of(id, &decision, giver, asked.request()) else {
             let is_homeless = decision.this_channel_only && asked.channel.is_none();
             let is_blind = decision.approved && asked.once.is_some();
             prop_assert!(decision.scope == DecisionScope::Once || is_homeless || is_blind, "{decision:?}");
@@ -201,7 +213,10 @@ proptest! {
         };
         let is_meant = decision.tool_pattern.as_ref().is_none_or(|pattern| matches(pattern, &asked.tool));
         let is_alive = decision.until.is_none_or(|until| NOW < until);
-        prop_assert_eq!(grant.covers(asked.request(), NOW), is_meant && is_alive);
+        let is_named = decision.tool_pattern.is_none_or(|pattern| !asked.tool.contains('/') || pattern == asked.tool);
+        let may_approve = is_named && (asked.in_person.is_none() || asked.in_person == giver);
+        let may_answer = !decision.approved || may_approve;
+        prop_assert_eq!(grant.covers(asked.request(), NOW), is_meant && is_alive && may_answer);
         let revoked = StandingGrant { revoked: true, ..grant.clone() };
         prop_assert!(!revoked.covers(asked.request(), NOW));
         let much_later = NOW.plus(Duration::from_secs(1_000_000));
@@ -216,14 +231,14 @@ proptest! {
     ) {
         let unseen = OwnedRequest { once: Some(reason), ..asked };
         prop_assert!(judge(&grants, unseen.request(), NOW).is_none_or(|grant| !grant.approved));
-        let grant = StandingGrant::of(GrantId::from_uuid(Uuid::nil()), &decision, unseen.request());
+        let grant = StandingGrant::of(GrantId::from_uuid(Uuid::nil()), &decision, None, unseen.request());
         prop_assert!(grant.is_none_or(|grant| !grant.approved));
     }
 
     #[test]
     fn without_a_pattern_only_the_same_subject_is_covered(decision in decision(), asked in asked(), other in asked()) {
         let decision = ApprovalDecision { tool_pattern: None, ..decision };
-        if let Some(grant) = StandingGrant::of(GrantId::from_uuid(Uuid::nil()), &decision, asked.request())
+        if let Some(grant) = StandingGrant::of(GrantId::from_uuid(Uuid::nil()), &decision, None, asked.request())
             && grant.covers(other.request(), NOW)
         {
             prop_assert_eq!((other.subject, other.agent == asked.agent || other.run == asked.run), (asked.subject, true));

@@ -25,6 +25,7 @@ impl ModelState {
     pub(super) fn create_account(&mut self, context: &WriteContext, new: NewAccount) -> Result<AccountRecord> {
         self.known_tenant(context.tenant)?;
         self.free_name(context, &new.name, new.archived_names)?;
+        let authors = new.authors();
         let NewAccount {
             id,
             name,
@@ -37,6 +38,7 @@ impl ModelState {
             run_timeout,
             on_limit,
             archived_names: _,
+            author: _,
         } = new;
         let account = AccountRecord {
             id,
@@ -47,6 +49,7 @@ impl ModelState {
             skills,
             a2a,
             approvals,
+            authors,
             owner: context.user,
             callers,
             private_until: None,
@@ -79,7 +82,7 @@ impl ModelState {
             self.end_agent_keys(context, id);
         }
         let before = &self.accounts[&id];
-        let private_until = before.private_until_after(&patch, context.at);
+        let (private_until, authors) = (before.private_until_after(&patch, context.at), before.authors_after(&patch));
         let (dropped, mut ended);
         if let Some(owner) = before.made_private(&patch) {
             dropped = before.private_approvals(&patch);
@@ -93,6 +96,7 @@ impl ModelState {
         let AccountPatch {
             name,
             archived_names: _,
+            author: _,
             description,
             instructions,
             skills,
@@ -104,7 +108,11 @@ impl ModelState {
             on_limit,
         } = patch;
         let account = self.accounts.get_mut(&id).expect("it was just found");
-        account.name = name.unwrap_or_else(|| account.name.clone());
+        if let Some(name) = name.filter(|name| *name != account.name) {
+            let former = std::mem::replace(&mut account.name, name);
+            self.former_names.insert((context.tenant, former), account.owner);
+        }
+        account.authors = authors;
         account.description = description.or_else(|| account.description.clone());
         account.instructions = instructions.or_else(|| account.instructions.clone());
         account.skills = skills.unwrap_or_else(|| account.skills.clone());
@@ -166,7 +174,9 @@ impl ModelState {
                 self.cancel(place, transition, Some(ARCHIVED), context);
             }
         }
-        self.accounts.get_mut(&id).expect("it was just found").archived_at = Some(context.at);
+        let account = self.accounts.get_mut(&id).expect("it was just found");
+        account.archived_at = Some(context.at);
+        self.former_names.insert((context.tenant, account.name.clone()), account.owner);
         self.append(context.tenant, context.at, &context.actor, entry::agent_archived(id));
         if self.no_peer(id).is_err() {
             self.woken.push(WakeHint::Peers);
@@ -208,10 +218,8 @@ impl ModelState {
         }
     }
 
-    /// The user of the archived account that had this name last.
+    /// The owner of the account that gave up this name last.
     pub(super) fn last_owner_of(&self, tenant: TenantId, name: &str) -> Option<Option<UserId>> {
-        let archived = self.accounts.values().filter(|account| account.archived_at.is_some());
-        let named = archived.filter(|account| account.tenant == tenant && account.name == name);
-        named.max_by_key(|account| (account.archived_at, account.id)).map(|account| account.owner)
+        self.former_names.get(&(tenant, name.to_owned())).copied()
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     Error, Result, WriteContext, entry,
     record::{
         ArtifactRecord, ConversationRecord, ListPage, MessageRecord, NewArtifact, NewConversation, NewMessage,
-        Pagination,
+        Pagination, SpokenBy,
     },
 };
 
@@ -29,32 +29,40 @@ impl ModelState {
         let (user, created_at) = (context.user, context.at);
         let agents: BTreeMap<_, _> = agent.map(|agent| (agent, context.at)).into_iter().collect();
         self.conversation_agents.insert(id, agents.clone());
-        let conversation = ConversationRecord { id, title, metadata, user, agents, created_at };
-        self.conversations.insert(id, (context.tenant, conversation.clone()));
+        let spoken_by = SpokenBy::default();
+        let conversation = ConversationRecord { id, title, metadata, user, agents, spoken_by, created_at };
+        self.conversations.insert(id, (context.tenant, conversation));
         self.append(context.tenant, context.at, &context.actor, entry::conversation_created(id));
-        Ok(conversation)
+        self.conversation(context.tenant, id)
     }
 
     pub(super) fn conversation(&self, tenant: TenantId, id: ConversationId) -> Result<ConversationRecord> {
         if let Some((owner, conversation)) = self.conversations.get(&id) {
-            return if *owner == tenant { Ok(self.with_agents(conversation)) } else { Err(Error::NotFound) };
+            return if *owner == tenant { Ok(self.shown_conversation(conversation)) } else { Err(Error::NotFound) };
         }
         let record = &self.runs[self.place(tenant, RunId::from_uuid(id.uuid()))?].record;
         if record.conversation != id {
             return Err(Error::NotFound);
         }
         let (user, created_at, agents) = (record.user, record.created_at, BTreeMap::new());
-        Ok(self.with_agents(&ConversationRecord { id, title: None, metadata: None, user, agents, created_at }))
+        let spoken_by = SpokenBy::default();
+        let own = ConversationRecord { id, title: None, metadata: None, user, agents, spoken_by, created_at };
+        Ok(self.shown_conversation(&own))
     }
 
-    fn with_agents(&self, conversation: &ConversationRecord) -> ConversationRecord {
+    /// With its agents, and whoever else spoke in it.
+    fn shown_conversation(&self, conversation: &ConversationRecord) -> ConversationRecord {
         let agents = self.conversation_agents.get(&conversation.id).cloned().unwrap_or_default();
-        ConversationRecord { agents, ..conversation.clone() }
+        let spoken_by = match self.conversations_of_others.contains(&conversation.id) {
+            true => SpokenBy::Others,
+            false => SpokenBy::User,
+        };
+        ConversationRecord { agents, spoken_by, ..conversation.clone() }
     }
 
     pub(super) fn conversations(&self, tenant: TenantId, page: &Pagination) -> Result<ListPage<ConversationRecord>> {
         let items = self.conversations.iter().rev().filter(|(_, (owner, _))| *owner == tenant);
-        let items = items.map(|(place, (_, conversation))| (place, self.with_agents(conversation)));
+        let items = items.map(|(place, (_, conversation))| (place, self.shown_conversation(conversation)));
         page::cut(items, PageOrder::Descending, page)
     }
 

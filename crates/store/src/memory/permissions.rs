@@ -100,7 +100,7 @@ impl ModelState {
             self.append_to(channel, at, &actor, entry::channel::permission_forwarded(channel, id, run));
         }
         let grants = self.grants.values().filter(|(owner, _)| *owner == tenant).map(|(_, record)| &record.grant);
-        let answer = match permission::judge(grants, permission.as_asked().with_plan(new.plan), at) {
+        let answer = match permission::judge(grants, permission.as_asked(new.speaker).with_plan(new.plan), at) {
             Some(grant) => {
                 let decision = self.denial_behind(grant.id, new.speaker);
                 Some(PermissionSettlement::by_grant(grant, decision, at))
@@ -161,7 +161,7 @@ impl ModelState {
                 return Err(Error::AlreadyDecided(Box::new(permission)));
             }
         }
-        let grant = StandingGrant::of(grant, &decision, permission.as_asked());
+        let grant = StandingGrant::of(grant, &decision, maker.giver(), permission.as_asked(None));
         let state = permission::PermissionState::decided(decision.approved);
         let settled = PermissionSettlement {
             at: context.at,

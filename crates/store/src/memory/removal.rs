@@ -12,7 +12,7 @@ use crate::{
     Error, Result, WakeHint, WriteContext, entry,
     error::InUseReason,
     record::{
-        ArtifactRecord, Class, ConversationRecord, RetentionLimits, RetentionResult, RunRecord,
+        ArtifactRecord, Class, ConversationRecord, RetentionLimits, RetentionResult, RunRecord, SpokenBy,
         retention::ITEMS_PER_TRANSACTION,
     },
 };
@@ -223,8 +223,9 @@ impl ModelState {
             if self.runs.iter().any(|other| other.record.conversation == own) {
                 let (user, created_at) = (run.record.user, run.record.created_at);
                 let agents = BTreeMap::new();
+                let spoken_by = SpokenBy::default();
                 let conversation =
-                    ConversationRecord { id: own, title: None, metadata: None, user, agents, created_at };
+                    ConversationRecord { id: own, title: None, metadata: None, user, agents, spoken_by, created_at };
                 self.conversations.insert(own, (run.record.tenant, conversation));
             } else {
                 self.remove_conversation(own, blobs);
@@ -243,7 +244,8 @@ impl ModelState {
         self.removed_runs.push(run);
     }
 
-    /// With all related data. It need not have been created explicitly.
+    /// With all related data. It need not have been created explicitly. If it was, it may get its id again, and agents
+    /// remember it by that: who spoke in it isn't forgotten.
     fn remove_conversation(&mut self, id: ConversationId, blobs: &mut Vec<[u8; 32]>) {
         let workspace: WorkspaceId = id.workspace();
         for artifact in self.artifacts_with(|artifact| artifact.workspace == workspace) {
@@ -254,6 +256,9 @@ impl ModelState {
             |reach: GrantReach| matches!(reach, GrantReach::Conversation { conversation, .. } if conversation == id);
         self.grants.retain(|(_, record)| !is_of(record.grant.reach));
         self.conversation_agents.remove(&id);
+        if !self.conversations.get(&id).is_some_and(|(_, conversation)| conversation.user.is_some()) {
+            self.conversations_of_others.remove(&id);
+        }
         self.conversations.remove(&id);
     }
 

@@ -21,7 +21,7 @@ use crate::{
     outcome,
     record::{
         ListPage, LiveCounts, NewConversation, NewRun, Pagination, RunCreation, RunFilter, RunRecord, RuntimeKind,
-        RuntimeRecord, delivery::DeliveryRecord, join,
+        RuntimeRecord, SpokenBy, delivery::DeliveryRecord, join,
     },
     search::NameMatches,
 };
@@ -49,10 +49,10 @@ impl ModelState {
             return Err(Error::RunDeleted);
         }
         let agent = self.living_agent(context.tenant, &new.agent)?.id;
-        let opens = match new.conversation.map(|id| (id, self.conversation(context.tenant, id))) {
-            Some((id, Err(Error::NotFound))) if new.opens_conversation => Some(id),
-            Some((_, found)) => found.map(|_| None)?,
-            None => None,
+        let (opens, user) = match new.conversation.map(|id| (id, self.conversation(context.tenant, id))) {
+            Some((id, Err(Error::NotFound))) if new.opens_conversation => (Some(id), context.user),
+            Some((_, found)) => (None, found?.user),
+            None => (None, context.user),
         };
         if let Some(parent) = new.spec.parent {
             self.place(context.tenant, parent)?;
@@ -82,6 +82,9 @@ impl ModelState {
         self.places.insert(new.id, place);
         let conversation = new.conversation.unwrap_or(new.id.own_conversation());
         join(self.conversation_agents.entry(conversation).or_default(), agent, context.at);
+        if SpokenBy::of(&new.spec, context.user, user) == SpokenBy::Others {
+            self.conversations_of_others.insert(conversation);
+        }
         let entry = entry::task_created(agent, &new.spec.task_type);
         let record = RunRecord {
             id: new.id,

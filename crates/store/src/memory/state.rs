@@ -1,7 +1,7 @@
 //! The complete state of the model, and appending rows to a tenant's log.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ops::{Index, IndexMut},
 };
 
@@ -65,6 +65,10 @@ pub(super) struct ModelState {
     pub(super) conversations: ModelTable<ConversationId, (TenantId, ConversationRecord)>,
     /// Every agent that ever had a run in a conversation, explicit or a run's own.
     pub(super) conversation_agents: BTreeMap<ConversationId, BTreeMap<AgentId, Timestamp>>,
+    /// Those in which others than their user have spoken, also deleted ones that may get their ids again.
+    pub(super) conversations_of_others: BTreeSet<ConversationId>,
+    /// The owner of the account that last gave up a name, by being archived or renamed.
+    pub(super) former_names: BTreeMap<(TenantId, String), Option<UserId>>,
     pub(super) messages: ModelTable<MessageId, (ConversationId, MessageRecord)>,
     pub(super) artifacts: ModelTable<ArtifactId, (TenantId, ArtifactRecord)>,
     pub(super) channels: ModelTable<ChannelId, ModelChannel>,

@@ -66,7 +66,7 @@ impl ModelState {
         let conversation = self.conversations.get(&run.conversation);
         Ok(Some(ClaimedRunRecord {
             agent_instructions: self.accounts[&agent].instructions.clone(),
-            owner: self.accounts[&agent].owner,
+            instructing_owner: self.accounts[&agent].instructing_owner(),
             conversation_metadata: conversation.and_then(|(_, conversation)| conversation.metadata.clone()),
             left: self.left(place),
             run,

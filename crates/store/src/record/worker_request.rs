@@ -40,8 +40,8 @@ pub struct NewPermission {
     pub on_timeout: OnTimeout,
     /// A webhook to notify if it waits for a person.
     pub notify: Option<String>,
-    /// The only person whose words the agent may hear, also those of an earlier denial that still applies. `None` if it
-    /// may hear anyone's.
+    /// The only person whose words the agent may hear, also those of an earlier denial that still applies, and who approves
+    /// its steps in advance. `None` if it may hear anyone's.
     pub speaker: Option<UserId>,
     /// Why the agent's settings approve it, unless a standing grant decides otherwise.
     pub trusted: Option<String>,
@@ -125,6 +125,8 @@ pub struct GrantMaker {
     pub user: Option<UserId>,
     /// The API key that decided, or that opened the session it was decided in.
     pub key: Option<KeyId>,
+    /// The user decided with all of their rights.
+    pub in_person: bool,
 }
 
 /// A grant with its history.
@@ -259,11 +261,21 @@ impl PermissionSettlement {
     }
 }
 
+// === impl GrantMaker ===
+
+impl GrantMaker {
+    /// The user, if they decided in person.
+    pub(crate) fn giver(&self) -> Option<UserId> {
+        self.user.filter(|_| self.in_person)
+    }
+}
+
 // === impl PermissionRecord ===
 
 impl PermissionRecord {
-    /// The request in the form that grants are matched against.
-    pub fn as_asked(&self) -> PermissionFacts<'_> {
+    /// The request in the form that grants are matched against. `in_person` is the only person who approves the run's steps
+    /// in advance.
+    pub fn as_asked(&self, in_person: Option<UserId>) -> PermissionFacts<'_> {
         PermissionFacts {
             run: self.run,
             conversation: self.conversation,
@@ -272,6 +284,7 @@ impl PermissionRecord {
             tool: &self.tool,
             subject: self.subject,
             once: self.once(),
+            in_person,
         }
     }
 

@@ -52,11 +52,12 @@ impl WriteTransaction<'_, '_> {
 
     pub(super) fn create_account(&mut self, context: &WriteContext, new: &NewAccount) -> Result<AccountRecord> {
         self.refuse_taken_name(context, &new.name, new.archived_names)?;
+        let authors = new.authors();
         self.connection
             .prepare_cached(
                 "insert into agent_accounts (id, tenant, name, description, instructions, skills, a2a, created,
-                    approvals, owner, callers, run_timeout, on_limit)
-                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+                    approvals, owner, callers, run_timeout, on_limit, instructed_by, approved_by)
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
             )?
             .execute(params![
                 IdBytes(new.id.uuid()),
@@ -72,6 +73,8 @@ impl WriteTransaction<'_, '_> {
                 rows::callers_number(new.callers),
                 new.run_timeout.map(rows::millis),
                 new.on_limit.as_str(),
+                authors.instructions.map(|user| IdBytes(user.uuid())),
+                authors.approvals.map(|user| IdBytes(user.uuid())),
             ])?;
         self.log(context.tenant, context.stamp(), &entry::agent_created(new.id, &new.name), None)?;
         self.account(context.tenant, &AgentRef::Id(new.id))
@@ -104,13 +107,14 @@ impl WriteTransaction<'_, '_> {
         } else {
             (approvals, ended) = (account.given_approvals(patch), Vec::new());
         }
+        let authors = account.authors_after(patch);
         self.connection
             .prepare_cached(
                 "update agent_accounts set name = coalesce(?2, name), description = coalesce(?3, description),
                     instructions = coalesce(?4, instructions), skills = coalesce(?5, skills), a2a = coalesce(?6, a2a),
                     approvals = coalesce(?7, approvals), owner = case when ?8 then ?9 else owner end,
                     callers = coalesce(?10, callers), run_timeout = case when ?11 then ?12 else run_timeout end,
-                    private_until = ?13, on_limit = coalesce(?14, on_limit)
+                    private_until = ?13, on_limit = coalesce(?14, on_limit), instructed_by = ?15, approved_by = ?16
                  where id = ?1",
             )?
             .execute(params![
@@ -128,7 +132,12 @@ impl WriteTransaction<'_, '_> {
                 patch.run_timeout.flatten().map(rows::millis),
                 account.private_until_after(patch, context.at).map(Timestamp::millis),
                 patch.on_limit.map(OnLimit::as_str),
+                authors.instructions.map(|user| IdBytes(user.uuid())),
+                authors.approvals.map(|user| IdBytes(user.uuid())),
             ])?;
+        if patch.name.as_ref().is_some_and(|name| *name != account.name) {
+            self.reserve_name(&account)?;
+        }
         self.directory.accounts_changed();
         self.log(context.tenant, context.stamp(), &entry::agent_updated(account.id, patch, &ended), None)?;
         self.woken.push(WakeHint::Rights(context.tenant));
@@ -190,12 +199,28 @@ impl WriteTransaction<'_, '_> {
             "update agent_accounts set archived = ?2 where id = ?1",
             params![IdBytes(account.id.uuid()), context.at.millis()],
         )?;
+        self.reserve_name(&account)?;
         self.directory.accounts_changed();
         self.log(context.tenant, context.stamp(), &entry::agent_archived(account.id), None)?;
         if self.is_peer(account.id)? {
             self.woken.push(WakeHint::Peers);
         }
         self.account(context.tenant, &AgentRef::Id(account.id))
+    }
+
+    /// An account gives up its name, which its callers may still use.
+    fn reserve_name(&self, account: &AccountRecord) -> Result<()> {
+        self.connection
+            .prepare_cached(
+                "insert into former_names (tenant, name, owner) values (?1, ?2, ?3)
+                 on conflict (tenant, name) do update set owner = excluded.owner",
+            )?
+            .execute(params![
+                IdBytes(account.tenant.uuid()),
+                account.name,
+                account.owner.map(|owner| IdBytes(owner.uuid())),
+            ])?;
+        Ok(())
     }
 
     fn refuse_taken_name(&self, context: &WriteContext, name: &str, archived_names: ArchivedNames) -> Result<()> {
@@ -217,13 +242,10 @@ impl WriteTransaction<'_, '_> {
     }
 }
 
-/// The user of the archived account that had this name last.
+/// The owner of the account that gave up this name last.
 pub(super) fn last_owner_of(connection: &Connection, tenant: TenantId, name: &str) -> Result<Option<Option<UserId>>> {
     let owner = connection
-        .prepare_cached(
-            "select owner from agent_accounts where tenant = ?1 and name = ?2 and archived is not null
-             order by archived desc, id desc limit 1",
-        )?
+        .prepare_cached("select owner from former_names where tenant = ?1 and name = ?2")?
         .query_row(params![IdBytes(tenant.uuid()), name], |row| rows::maybe_user(row, 0))
         .optional()?;
     Ok(owner)

@@ -5,12 +5,15 @@ use attache_protocol::{AgentId, ArtifactId, ConversationId, Json, TenantId, Time
 use rusqlite::params;
 
 use super::{
+    packed_state::StoredRunSpec,
     rows::{self, IdBytes, RunState},
     writer::WriteTransaction,
 };
 use crate::{
     Error, Result, WriteContext, entry,
-    record::{ArtifactRecord, ConversationRecord, MessageRecord, NewArtifact, NewConversation, NewMessage, join},
+    record::{
+        ArtifactRecord, ConversationRecord, MessageRecord, NewArtifact, NewConversation, NewMessage, SpokenBy, join,
+    },
 };
 
 pub(super) const ARTIFACT: &str = "uid, workspace, name, media_type, size, blake3, created, \
@@ -59,6 +62,16 @@ impl WriteTransaction<'_, '_> {
                         else conversation_agents.joined end",
             )?
             .execute(params![IdBytes(conversation.uuid()), IdBytes(agent.uuid()), at.millis()])?;
+        Ok(())
+    }
+
+    /// Records that others than its user have spoken in the conversation. It stays when their runs are deleted.
+    pub(super) fn note_others(&self, conversation: ConversationId) -> Result<()> {
+        self.connection
+            .prepare_cached(
+                "insert into conversations_of_others (conversation) values (?1) on conflict (conversation) do nothing",
+            )?
+            .execute([IdBytes(conversation.uuid())])?;
         Ok(())
     }
 
@@ -157,8 +170,20 @@ macro_rules! conversation_agents {
     };
 }
 
-pub(super) const CONVERSATION: &str =
-    concat!("id, title, metadata, created, user, ", conversation_agents!("conversations.id"), " from conversations");
+/// Whether others have spoken in a conversation. For the first run of one of its own, the run itself tells.
+macro_rules! spoken_by_others {
+    ($id:literal) => {
+        concat!("exists (select 1 from conversations_of_others o where o.conversation = ", $id, ")")
+    };
+}
+
+pub(super) const CONVERSATION: &str = concat!(
+    "id, title, metadata, created, user, ",
+    conversation_agents!("conversations.id"),
+    ", ",
+    spoken_by_others!("conversations.id"),
+    " from conversations"
+);
 
 /// A conversation created explicitly, or a run's own.
 pub(super) fn read_conversation(
@@ -178,17 +203,22 @@ pub(super) fn read_conversation(
         .prepare_cached(concat!(
             "select r.created, r.user, r.agent, ",
             conversation_agents!("r.uid"),
-            " from task_runs r where r.uid = ?1 and r.tenant = ?2 and r.conversation is null"
+            ", ",
+            spoken_by_others!("r.uid"),
+            ", r.request from task_runs r where r.uid = ?1 and r.tenant = ?2 and r.conversation is null"
         ))?
         .query_row(key(), |row| {
             let (mut agents, created_at) = (rows::agents(row, 3)?, rows::time(row, 0)?);
+            let user = rows::maybe_user(row, 1)?;
+            let is_in_person = user.is_some() && row.get::<StoredRunSpec<'_>>(5).is_ok_and(|spec| spec.in_person);
             join(&mut agents, rows::agent_id(row.get(2)?), created_at);
             Ok(ConversationRecord {
                 id: conversation,
                 title: None,
                 metadata: None,
-                user: rows::maybe_user(row, 1)?,
+                user,
                 agents,
+                spoken_by: if is_in_person { rows::spoken_by(row, 4)? } else { SpokenBy::Others },
                 created_at,
             })
         })

@@ -22,7 +22,7 @@ use crate::{
 
 /// The columns that [`grant`] reads, with their table.
 const GRANT: &str = "id, agent, approved, scope, run, conversation, tool_pattern, subject, channel, until, permission, \
-     created_by, created, revoked, (select ended from task_runs where uid = run), user, key from permission_grants";
+     created_by, created, revoked, (select ended from task_runs where uid = run), user, key, in_person from permission_grants";
 
 // === impl WriteTransaction ===
 
@@ -60,8 +60,8 @@ impl WriteTransaction<'_, '_> {
         self.connection
             .prepare_cached(
                 "insert into permission_grants (id, tenant, agent, approved, scope, run, conversation, tool_pattern,
-                    subject, channel, until, permission, created_by, created, user, key)
-                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+                    subject, channel, until, permission, created_by, created, user, key, in_person)
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
             )?
             .execute(params![
                 IdBytes(grant.id.uuid()),
@@ -80,6 +80,7 @@ impl WriteTransaction<'_, '_> {
                 context.at.millis(),
                 maker.user.map(|user| IdBytes(user.uuid())),
                 maker.key.map(|key| IdBytes(key.uuid())),
+                maker.in_person,
             ])?;
         Ok(())
     }
@@ -170,6 +171,8 @@ fn grant(row: &Row<'_>) -> rusqlite::Result<GrantRecord> {
         None => GrantPattern::Subject(PermissionSubject(row.get(7)?)),
     };
     let revoked_at = rows::maybe_time(row, 13)?;
+    let maker =
+        GrantMaker { user: rows::maybe_user(row, 15)?, key: rows::maybe_key(row, 16)?, in_person: row.get(17)? };
     Ok(GrantRecord {
         grant: StandingGrant {
             id: rows::grant_id(row.get(0)?),
@@ -179,12 +182,13 @@ fn grant(row: &Row<'_>) -> rusqlite::Result<GrantRecord> {
             channel: row.get::<Option<_>>(8)?.map(rows::channel_id),
             until: rows::maybe_time(row, 9)?,
             revoked: revoked_at.is_some(),
+            giver: maker.giver(),
         },
         agent,
         permission: rows::permission_id(row.get(10)?),
         created_by: rows::actor(row, 11)?,
         created_at: rows::time(row, 12)?,
-        maker: GrantMaker { user: rows::maybe_user(row, 15)?, key: rows::maybe_key(row, 16)? },
+        maker,
         ended_at: rows::maybe_time(row, 14)?,
         revoked_at,
     })

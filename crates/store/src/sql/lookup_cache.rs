@@ -38,7 +38,8 @@ pub(super) struct CachedAgent {
     pub(super) name: String,
     pub(super) instructions: Option<String>,
     pub(super) archived: bool,
-    pub(super) owner: Option<UserId>,
+    /// See [`AccountRecord::instructing_owner`](crate::record::AccountRecord::instructing_owner).
+    pub(super) instructing_owner: Option<UserId>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -134,21 +135,19 @@ impl LookupCache {
         if let Some(agent) = self.agents.get(&id) {
             return Ok(Arc::clone(agent));
         }
-        let agent = connection
-            .prepare_cached("select tenant, name, instructions, archived, owner from agent_accounts where id = ?1")?
-            .query_row([IdBytes(id.uuid())], |row| {
-                Ok(CachedAgent {
-                    id,
-                    tenant: rows::tenant_id(row.get(0)?),
-                    name: row.get(1)?,
-                    instructions: row.get(2)?,
-                    archived: row.get::<Option<i64>>(3)?.is_some(),
-                    owner: row.get::<Option<_>>(4)?.map(rows::user_id),
-                })
-            })
+        let account = connection
+            .prepare_cached(&format!("select {} where a.id = ?1", rows::ACCOUNT))?
+            .query_row([IdBytes(id.uuid())], rows::account)
             .optional()?
             .ok_or(Error::NotFound)?;
-        let agent = Arc::new(agent);
+        let agent = Arc::new(CachedAgent {
+            id,
+            tenant: account.tenant,
+            archived: account.archived_at.is_some(),
+            instructing_owner: account.instructing_owner(),
+            name: account.name,
+            instructions: account.instructions,
+        });
         self.agents.insert(id, Arc::clone(&agent));
         Ok(agent)
     }

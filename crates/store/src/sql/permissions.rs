@@ -96,7 +96,7 @@ impl WriteTransaction<'_, '_> {
         self.insert_permission(&hot, by, new, at)?;
         let permission = read_permission(self.connection, hot.tenant, new.id)?;
         let grants = self.grants_of(hot.agent, hot.id)?;
-        let answer = match permission::judge(&grants, permission.as_asked().with_plan(new.plan), at) {
+        let answer = match permission::judge(&grants, permission.as_asked(new.speaker).with_plan(new.plan), at) {
             Some(grant) => {
                 let decision = self.denial_behind(hot.tenant, grant, new.speaker)?;
                 Some(PermissionSettlement::by_grant(grant, decision, at))
@@ -230,7 +230,7 @@ impl WriteTransaction<'_, '_> {
                 return Ok(Err(Error::AlreadyDecided(Box::new(permission))));
             }
         }
-        let grant = StandingGrant::of(grant, &decision, permission.as_asked());
+        let grant = StandingGrant::of(grant, &decision, maker.giver(), permission.as_asked(None));
         if let Some(grant) = &grant {
             self.insert_grant(context, &permission, grant, maker)?;
         }

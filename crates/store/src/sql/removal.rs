@@ -18,7 +18,7 @@ use super::{
 use crate::{
     Error, Result, WakeHint, WriteContext, entry,
     error::InUseReason,
-    record::{Class, RetentionLimits, RetentionResult, retention::ITEMS_PER_TRANSACTION},
+    record::{Class, RetentionLimits, RetentionResult, SpokenBy, retention::ITEMS_PER_TRANSACTION},
 };
 
 /// How far a creation time may lie before that of something created earlier.
@@ -368,6 +368,7 @@ impl WriteTransaction<'_, '_> {
                 .prepare_cached("select exists (select 1 from task_runs where conversation = ?1)")?
                 .query_row([uid()], |row| row.get(0))?;
             if is_shared {
+                let spoken_by = self.conversation(run.tenant, run.id.own_conversation())?.spoken_by;
                 self.connection
                     .prepare_cached(
                         "insert into conversations (id, tenant, created, user)
@@ -375,6 +376,9 @@ impl WriteTransaction<'_, '_> {
                     )?
                     .execute([run.row])?;
                 self.join_conversation(run.id.own_conversation(), rows::agent_id(run.agent), run.created)?;
+                if spoken_by == SpokenBy::Others {
+                    self.note_others(run.id.own_conversation())?;
+                }
             } else {
                 self.remove_conversation(run.id.own_conversation(), blobs)?;
             }
@@ -405,7 +409,8 @@ impl WriteTransaction<'_, '_> {
         Ok(())
     }
 
-    /// With all related data. It need not have been created explicitly.
+    /// With all related data. It need not have been created explicitly. If it was, it may get its id again, and agents
+    /// remember it by that: who spoke in it isn't forgotten.
     fn remove_conversation(&self, id: ConversationId, blobs: &mut Vec<[u8; 32]>) -> Result<()> {
         let uid = || IdBytes(id.uuid());
         let artifacts = self
@@ -416,6 +421,12 @@ impl WriteTransaction<'_, '_> {
         for artifact in artifacts {
             self.remove_artifact(artifact, blobs)?;
         }
+        self.connection
+            .prepare_cached(
+                "delete from conversations_of_others where conversation = ?1
+                    and not exists (select 1 from conversations c where c.id = ?1 and c.user is not null)",
+            )?
+            .execute([uid()])?;
         for row in [
             "messages where conversation",
             "permission_grants where conversation",

@@ -27,8 +27,8 @@ use super::{
 use crate::{
     outcome,
     record::{
-        AccountRecord, ArtifactRecord, ConversationRecord, KeyKind, KeyRecord, MessageRecord, RunRecord, RunSpec,
-        RuntimeKind, RuntimeRecord, SessionOpening, channel::ReportKey,
+        AccountAuthors, AccountRecord, ArtifactRecord, ConversationRecord, KeyKind, KeyRecord, MessageRecord,
+        RunRecord, RunSpec, RuntimeKind, RuntimeRecord, SessionOpening, SpokenBy, channel::ReportKey,
     },
 };
 
@@ -44,7 +44,7 @@ pub(super) const RUN: &str = "r.id, r.uid, r.tenant, r.agent, r.status, r.until,
 pub(super) const ACCOUNT: &str = "a.id, a.tenant, a.name, a.description, a.instructions, a.skills, a.a2a, a.created, \
      a.archived, t.id, t.tenant, t.agent, t.state, t.online, t.device_name, t.labels, t.attached, t.heartbeat, t.ended, \
      t.kind, t.extensions, t.token_rotated, t.token_reused, t.paired_by, a.approvals, a.owner, a.callers, \
-     a.run_timeout, a.private_until, a.on_limit \
+     a.run_timeout, a.private_until, a.on_limit, a.instructed_by, a.approved_by \
      from agent_accounts a left join agent_runtimes t on t.agent = a.id and t.state = 0";
 
 pub(super) const RUNTIME: &str = "id, tenant, agent, state, online, device_name, labels, attached, heartbeat, ended, \
@@ -391,6 +391,7 @@ pub(super) fn account(row: &Row<'_>) -> rusqlite::Result<AccountRecord> {
             .and_then(|millis| u64::try_from(millis).ok())
             .map(Duration::from_millis),
         on_limit: on_limit(row, 29)?,
+        authors: AccountAuthors { instructions: maybe_user(row, 30)?, approvals: maybe_user(row, 31)? },
         created_at: time(row, 7)?,
         archived_at: maybe_time(row, 8)?,
         runtime,
@@ -504,11 +505,16 @@ pub(super) fn agents(row: &Row<'_>, column: usize) -> rusqlite::Result<BTreeMap<
     agents.collect()
 }
 
+pub(super) fn spoken_by(row: &Row<'_>, column: usize) -> rusqlite::Result<SpokenBy> {
+    Ok(if row.get(column)? { SpokenBy::Others } else { SpokenBy::User })
+}
+
 /// Reads [`super::conversations::CONVERSATION`].
 pub(super) fn conversation(row: &Row<'_>) -> rusqlite::Result<ConversationRecord> {
     Ok(ConversationRecord {
         user: maybe_user(row, 4)?,
         agents: agents(row, 5)?,
+        spoken_by: spoken_by(row, 6)?,
         id: conversation_id(row.get(0)?),
         title: row.get(1)?,
         metadata: maybe_json(row, 2)?,

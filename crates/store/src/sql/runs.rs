@@ -24,7 +24,7 @@ use super::{
 use crate::{
     Error, MAX_REFUSED, MAX_RUN_LOG_BYTES, Result, WakeHint, WriteContext, entry, outcome,
     record::{
-        AgentRef, ClaimedRunRecord, NewConversation, NewProgress, NewRun, RunCreation, RunRecord, RunResult,
+        AgentRef, ClaimedRunRecord, NewConversation, NewProgress, NewRun, RunCreation, RunRecord, RunResult, SpokenBy,
         channel::{ChannelConnection, OutboxFrame},
     },
     weight::{self, has_room},
@@ -41,10 +41,10 @@ impl WriteTransaction<'_, '_> {
             return Ok(RunCreation::Existing(existing));
         }
         let agent = self.callee(context.tenant, &new.agent)?;
-        let opens = match new.conversation.map(|id| (id, self.conversation(context.tenant, id))) {
-            Some((id, Err(Error::NotFound))) if new.opens_conversation => Some(id),
-            Some((_, found)) => found.map(|_| None)?,
-            None => None,
+        let (opens, user) = match new.conversation.map(|id| (id, self.conversation(context.tenant, id))) {
+            Some((id, Err(Error::NotFound))) if new.opens_conversation => (Some(id), context.user),
+            Some((_, found)) => (None, found?.user),
+            None => (None, context.user),
         };
         if let Some(parent) = new.spec.parent {
             self.own_run(context.tenant, parent)?;
@@ -94,6 +94,12 @@ impl WriteTransaction<'_, '_> {
         hot.row = self.insert_run(&context, &new, &hot)?;
         if let Some(conversation) = new.conversation {
             self.join_conversation(conversation, agent.id, context.at)?;
+        }
+        // Of a conversation of its own, the run itself says the same as long as it exists, except for a parent that is deleted.
+        if SpokenBy::of(&new.spec, context.user, user) == SpokenBy::Others
+            && (new.conversation.is_some() || new.spec.parent.is_some())
+        {
+            self.note_others(new.conversation.unwrap_or_else(|| new.id.own_conversation()))?;
         }
         if let Some(follow) = &new.follow {
             self.follow(hot.row, follow)?;
@@ -242,8 +248,8 @@ impl WriteTransaction<'_, '_> {
             false => self.conversation(run.tenant, run.conversation)?.metadata,
         };
         let agent_instructions = account.instructions.clone();
-        let owner = account.owner;
-        Ok(Some(ClaimedRunRecord { run, agent_instructions, conversation_metadata, owner, left }))
+        let instructing_owner = account.instructing_owner;
+        Ok(Some(ClaimedRunRecord { run, agent_instructions, conversation_metadata, instructing_owner, left }))
     }
 
     pub(super) fn progress(

@@ -50,6 +50,7 @@ impl StoreFixture {
         let tenant = store.ensure_tenant(env.tenant_id(), "home", env.now()).await.unwrap();
         let account = NewAccount {
             archived_names: ArchivedNames::Own,
+            author: None,
             id: env.agent_id(),
             name: "builder".to_owned(),
             description: None,

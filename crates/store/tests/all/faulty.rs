@@ -616,7 +616,7 @@ impl WholeLayer for Faulty {}
 #[tokio::test]
 async fn every_mistake_is_caught() {
     for fault in FAULTS {
-        let failure = run_sequences(0..400, STEPS, &mut Faulty::new(fault)).await;
+        let failure = run_sequences(0..1000, STEPS, &mut Faulty::new(fault)).await;
         let failure = failure.expect_err(&format!("{fault:?} was not caught"));
         println!("{fault:?}: {failure}");
         assert!(failure.steps.len() < failure.of.max(20), "{fault:?} was not made small: {failure}");

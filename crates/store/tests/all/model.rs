@@ -39,6 +39,7 @@ impl World {
         let context = WriteContext::new(tenant, "key:owner", env.now());
         let account = NewAccount {
             archived_names: ArchivedNames::Own,
+            author: None,
             approvals: None,
             id: env.agent_id(),
             name: "builder".to_owned(),

@@ -33,6 +33,7 @@ impl World {
     async fn outsider(&self) -> AgentId {
         let account = NewAccount {
             archived_names: ArchivedNames::Own,
+            author: None,
             approvals: None,
             id: self.env.agent_id(),
             name: "remote".to_owned(),

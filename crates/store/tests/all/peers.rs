@@ -66,6 +66,7 @@ impl World {
         let tenant = store.ensure_tenant(env.tenant_id(), "home", env.now()).await.unwrap();
         let account = NewAccount {
             archived_names: ArchivedNames::Own,
+            author: None,
             approvals: None,
             id: env.agent_id(),
             name: "builder".to_owned(),

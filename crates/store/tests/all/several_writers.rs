@@ -54,6 +54,7 @@ impl TwoWriters {
         let tenant = one.ensure_tenant(env.tenant_id(), "home", env.now()).await.unwrap();
         let account = NewAccount {
             archived_names: ArchivedNames::Own,
+            author: None,
             id: env.agent_id(),
             name: "builder".to_owned(),
             description: None,

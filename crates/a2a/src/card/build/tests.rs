@@ -24,6 +24,7 @@ fn account(name: &str) -> Account {
         peer: None,
         approvals: None,
         owner_id: None,
+        settings_by_owner: false,
         callers: Callers::Everyone,
         run_timeout_ms: None,
         on_limit: attache_protocol::wire::account::OnLimit::default(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, DelegationId, KeyId, Timestamp,
+    AgentId, DelegationId, KeyId, Timestamp, UserId,
     wire::{
         account::{Callers, OnLimit},
         key::Role,
@@ -39,6 +39,7 @@ impl StepGenerator {
     pub(super) fn create_account(&self) -> StoreStep {
         let new = NewAccount {
             archived_names: self.archived_names(),
+            author: self.author(),
             approvals: self.draw.maybe_json(),
             id: self.draw.env.agent_id(),
             name: self.name(),
@@ -56,6 +57,7 @@ impl StepGenerator {
     pub(super) fn update_account(&self) -> StoreStep {
         let patch = AccountPatch {
             archived_names: self.archived_names(),
+            author: self.author(),
             owner: self.draw.percent(30).then(|| self.draw.percent(80).then(|| self.user())),
             approvals: self.draw.maybe_json(),
             name: self.draw.percent(50).then(|| self.name()),
@@ -74,6 +76,12 @@ impl StepGenerator {
     /// Derived from the time: another draw would change every following sequence.
     fn archived_names(&self) -> ArchivedNames {
         if self.now().millis() % 8 == 0 { ArchivedNames::All } else { ArchivedNames::Own }
+    }
+
+    /// Derived from the time, too.
+    fn author(&self) -> Option<UserId> {
+        let users = &self.known.users;
+        usize::try_from(self.now().millis()).ok().and_then(|millis| users.get(millis % (users.len() + 1)).copied())
     }
 
     fn callers(&self) -> Callers {

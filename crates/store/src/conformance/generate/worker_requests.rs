@@ -97,6 +97,8 @@ impl StepGenerator {
         let maker = GrantMaker {
             user: self.draw.percent(60).then(|| self.user()),
             key: self.draw.percent(60).then(|| self.draw.recent(&self.known.keys)).flatten(),
+            // Derived from the time: another draw would change every following sequence.
+            in_person: self.now().millis() % 3 != 0,
         };
         StoreStep::DecidePermission(self.context(), permission, NewDecision { decision, grant, maker, via, from })
     }
