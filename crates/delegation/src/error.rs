@@ -9,7 +9,7 @@ use attache_protocol::error::exit;
 pub enum Error {
     #[error(transparent)]
     Path(#[from] PathError),
-    #[error("a daemon is already running in this home folder (lock {})", path.display())]
+    #[error("a daemon is already running in this home folder (lock {}); commands use that one, and `attache daemon --stop` ends it", path.display())]
     DaemonRunning { path: PathBuf },
     #[error("can't listen on {address}: {source}. Choose another address with --ssh-listen.")]
     Listen { address: SocketAddr, source: io::Error },

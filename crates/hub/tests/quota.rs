@@ -374,7 +374,7 @@ async fn quotas_are_set_read_and_removed(engine: Engine) {
     assert!(message.contains("the user `owner` with the agent `builder`"), "{message}");
     // The same call again changes nothing.
     assert_eq!(put(&world.owner, json!({"user": "owner", "agent": "builder"})).await.status, 204);
-    assert_eq!(world.owner.get(QUOTAS).await.expect(200), json!({"quotas": []}));
+    assert_eq!(world.owner.get(QUOTAS).await.expect(200), json!({"quotas": [], "next_cursor": null}));
     call(&world.owner, body).await;
 }
 

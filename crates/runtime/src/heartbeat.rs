@@ -99,7 +99,7 @@ async fn running(device: &DeviceRuntime) -> Option<Vec<RunId>> {
 
 async fn send_heartbeat(device: &DeviceRuntime, profiles: &Profiles) -> bool {
     let request = HeartbeatRequest {
-        agent_id: Some(device.profile.agent_id),
+        agent_id: Some(device.profile.agent_id.to_string()),
         running: running(device).await,
         unreported: device.claims.unreported(),
         extensions: Some(device.declared().await),

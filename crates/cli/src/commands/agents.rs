@@ -398,8 +398,7 @@ async fn remove(context: &CommandContext, hub: &HubClient, agent: &str, yes: boo
         }
     }
     hub.archive_account(agent).await.map_err(|error| explain(error, agent))?;
-    context.output.say(texts::archived(clean::line(agent)));
-    Ok(())
+    context.output.done("archived", agent, texts::archived(clean::line(agent)))
 }
 
 async fn register(

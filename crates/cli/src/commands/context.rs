@@ -140,8 +140,7 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
             let (_held, mut all) = Contexts::load_to_change(home.path())?;
             all.get(&name)?;
             all.remove(home.path(), &name)?;
-            output.say(people::forgotten(name));
-            Ok(())
+            output.done("removed", &name, people::forgotten(&name))
         }
     }
 }

@@ -101,12 +101,6 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     }
 }
 
-/// JSON output of `delete`.
-#[derive(Serialize)]
-struct DeletedConversationOutput {
-    deleted: ConversationId,
-}
-
 async fn delete(
     context: &CommandContext,
     hub: &HubClient,
@@ -121,11 +115,8 @@ async fn delete(
         }
     }
     hub.delete_conversation(conversation).await?;
-    if context.output.is_json() {
-        return context.output.json(&DeletedConversationOutput { deleted: conversation });
-    }
-    context.output.say(format_args!("Deleted {conversation} and its runs."));
-    Ok(())
+    let text = format_args!("Deleted {conversation} and its runs.");
+    context.output.done("deleted", conversation, text)
 }
 
 async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Result<(), CommandFailure> {

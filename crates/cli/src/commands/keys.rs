@@ -113,8 +113,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         KeysCommand::Revoke { key } => {
             let key = key.key(&hub).await?;
             hub.revoke_key(key).await?;
-            context.output.say(people::key_revoked(key));
-            Ok(())
+            context.output.done("revoked", key, people::key_revoked(key))
         }
     }
 }

@@ -139,12 +139,6 @@ enum LanguageArg {
     Zh,
 }
 
-/// JSON output of `remove`.
-#[derive(Serialize)]
-struct RemovedTarget {
-    removed: NotificationTargetId,
-}
-
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
     match args.command.unwrap_or(NotificationsCommand::List) {
@@ -301,11 +295,7 @@ async fn remove(
         return Err(CommandFailure::new("cancelled", exit::FAILED, text::not_removed()));
     }
     hub.remove_notification_target(id).await?;
-    if context.output.is_json() {
-        return context.output.json(&RemovedTarget { removed: id });
-    }
-    context.output.say(text::removed(name));
-    Ok(())
+    context.output.done("removed", id, text::removed(name))
 }
 
 fn service(service: NotificationService) -> &'static str {

@@ -144,8 +144,8 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             let request = SetQuotaRequest { user: target.user, agent: target.agent, ..SetQuotaRequest::default() };
             let names_user = request.user.is_some();
             hub.set_quota(&request).await.map_err(|error| unknown(error.into(), names_user))?;
-            context.output.say(people::quota_removed());
-            Ok(())
+            let whose: Vec<String> = request.user.into_iter().chain(request.agent).collect();
+            context.output.done("removed", whose.join(" "), people::quota_removed())
         }
     }
 }

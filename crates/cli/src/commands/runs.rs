@@ -119,12 +119,6 @@ enum RunsCommand {
     Views,
 }
 
-/// JSON output of `delete`.
-#[derive(Serialize)]
-struct DeletedRunOutput {
-    deleted: RunId,
-}
-
 #[derive(Debug, Default, clap::Args)]
 struct RunListArgs {
     /// Only runs of this agent (name or id)
@@ -215,11 +209,7 @@ async fn delete(context: &CommandContext, hub: &HubClient, run: RunId, yes: bool
         }
     }
     hub.delete_run(run).await?;
-    if context.output.is_json() {
-        return context.output.json(&DeletedRunOutput { deleted: run });
-    }
-    context.output.say(texts::deleted(run));
-    Ok(())
+    context.output.done("deleted", run, texts::deleted(run))
 }
 
 async fn answer(

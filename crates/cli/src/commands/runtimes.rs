@@ -81,17 +81,16 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             let id = runtime.runtime(&hub).await?;
             let names = DisplayNames::of(&hub, [id]).await;
             hub.revoke_runtime(id).await?;
-            context.output.say(format_args!(
+            let text = format!(
                 "Disconnected {}. To reconnect the device, pair it with the same agent again: attache agents code AGENT",
                 names.with_id(id)
-            ));
-            Ok(())
+            );
+            context.output.done("revoked", id, text)
         }
         RuntimesCommand::Confirm { code, agent, yes } => confirm(&context, &hub, &code, &agent, yes).await,
         RuntimesCommand::Reject { code } => {
             hub.decide_pairing(&code, &PairingDecision { agent_id: None }).await?;
-            context.output.say("Rejected. The device is notified.");
-            Ok(())
+            context.output.done("rejected", code, "Rejected. The device is notified.")
         }
     }
 }

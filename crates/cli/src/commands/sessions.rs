@@ -54,8 +54,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         SessionsCommand::End { session } => {
             let session = session.session(&hub).await?;
             hub.end_session(session).await?;
-            context.output.say(people::session_ended(session));
-            Ok(())
+            context.output.done("ended", session, people::session_ended(session))
         }
     }
 }

@@ -119,8 +119,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
                 return Err(CommandFailure::new("cancelled", exit::FAILED, people::not_removed()));
             }
             hub.remove_user(&user).await?;
-            context.output.say(people::removed(user));
-            Ok(())
+            context.output.done("removed", &user, people::removed(&user))
         }
     }
 }

@@ -23,8 +23,12 @@ impl Handle {
     /// The same for in-process workers, whatever their credential.
     pub(crate) async fn heartbeat_here(&self, by: &Principal, request: HeartbeatRequest) -> Result<HeartbeatResponse> {
         let (runtime, agent) = by.may(Action::Work)?.device()?;
-        if request.agent_id.is_some_and(|named| named != agent) {
-            return Err(Error::not_found("agent"));
+        if let Some(named) = request.agent_id.filter(|named| named.parse() != Ok(agent)) {
+            let named = check::agent_ref("agent_id", &named)?;
+            let named = self.store().account(by.tenant, named).await.map_err(about("agent"))?;
+            if named.id != agent {
+                return Err(Error::not_found("agent"));
+            }
         }
         if request.running.as_ref().is_some_and(|running| running.len() > MAX_RUNNING) {
             return Err(Error::invalid("running", "must have at most 1000 entries"));

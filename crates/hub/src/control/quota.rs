@@ -28,7 +28,7 @@ impl Handle {
         for quota in found {
             quotas.push(self.shown_quota(by, quota).await?);
         }
-        Ok(QuotaList { quotas })
+        Ok(QuotaList { quotas, next_cursor: None })
     }
 
     /// Sets the limits of a target. Without any limit its quota is removed, and the result is `None`.

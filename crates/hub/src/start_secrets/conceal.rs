@@ -1,15 +1,14 @@
 //! Replaces the secrets of a START in an input's text with `***`. Every other byte is unchanged.
 
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
 
 use attache_protocol::{Json, json::Members, wire::awcp::REDACTED};
 use serde_json::value::RawValue;
 
-/// The paths of the secrets in a data part.
-const SECRETS: [&[&str]; 2] = [
-    &["data", "awcp", "mount", "credential", "private_key"],
-    &["data", "awcp", "mount", "endpoint", "tunnel", "token"],
-];
+/// Where the credential is in a data part, of whatever kind it is: a text, or an object of which only the type is known to all.
+const CREDENTIAL: &[&str] = &["data", "awcp", "mount", "credential"];
+const CREDENTIAL_TYPE: &str = "type";
+const TUNNEL_TOKEN: &[&str] = &["data", "awcp", "mount", "endpoint", "tunnel", "token"];
 
 /// A duplicate member on the path to a secret: parsers would disagree about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,21 +42,30 @@ fn may_have(text: &str) -> bool {
 fn in_parts(whole: &str, parts: &str, found: &mut Vec<Range<usize>>) -> Result<(), DuplicateMember> {
     let Ok(parts) = serde_json::from_str::<Vec<&RawValue>>(parts) else { return Ok(()) };
     for part in parts {
-        for path in SECRETS {
-            let mut at = Some(part.get());
-            for name in path {
-                at = match at {
-                    Some(object) => member(object, name)?,
-                    None => None,
-                };
-            }
-            if let Some(secret) = at.filter(|secret| *secret != "null" && secret.trim_matches('"') != REDACTED) {
-                let start = secret.as_ptr().addr() - whole.as_ptr().addr();
-                found.push(start..start + secret.len());
-            }
+        let credential = at(part.get(), CREDENTIAL)?;
+        let token = at(part.get(), TUNNEL_TOKEN)?;
+        let secrets = credential.map(secrets_of).transpose()?.into_iter().flatten().chain(token);
+        for secret in secrets.filter(|secret| *secret != "null" && secret.trim_matches('"') != REDACTED) {
+            let start = secret.as_ptr().addr() - whole.as_ptr().addr();
+            found.push(start..start + secret.len());
         }
     }
     Ok(())
+}
+
+fn at<'a>(part: &'a str, path: &[&str]) -> Result<Option<&'a str>, DuplicateMember> {
+    path.iter().try_fold(Some(part), |at, name| at.map_or(Ok(None), |object| member(object, name)))
+}
+
+fn secrets_of(credential: &str) -> Result<Vec<&str>, DuplicateMember> {
+    let Ok(Members(entries)) = serde_json::from_str::<Members<String, &RawValue>>(credential) else {
+        return Ok(vec![credential]);
+    };
+    let names: BTreeSet<&str> = entries.iter().map(|(name, _)| name.as_str()).collect();
+    if names.len() < entries.len() {
+        return Err(DuplicateMember);
+    }
+    Ok(entries.into_iter().filter(|(name, _)| name != CREDENTIAL_TYPE).map(|(_, value)| value.get()).collect())
 }
 
 /// The member of an object as a slice of the same text.
@@ -110,6 +118,20 @@ mod tests {
         let escaped = start(r#"{"pem":"KEY"}"#, "7").replace("private_key\":", "private\\u005fkey\":");
         let hidden = start(r#""***""#, r#""***""#).replace("private_key\":", "private\\u005fkey\":");
         assert_eq!(parts(&json(&escaped)), Ok(Some(json(&hidden))));
+    }
+
+    /// Another implementation has other credentials.
+    #[test]
+    fn every_kind_of_credential_is_hidden() {
+        let mount = |credential: &str| format!(r#"[{{"data":{{"awcp":{{"mount":{{"credential":{credential}}}}}}}}}]"#);
+        for (given, kept) in [
+            (r#""SECRET""#, r#""***""#),
+            (r#"{"type":"token","token":"T","ttl":[1]}"#, r#"{"type":"token","token":"***","ttl":"***"}"#),
+        ] {
+            assert_eq!(parts(&json(&mount(given))), Ok(Some(json(&mount(kept)))), "{given}");
+        }
+        assert_eq!(parts(&json(&mount(r#"{"type":"client_key"}"#))), Ok(None));
+        assert_eq!(parts(&json(&mount(r#"{"token":"A","token":"B"}"#))), Err(DuplicateMember));
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub struct RuntimeList {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeartbeatRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub agent_id: Option<AgentId>,
+    pub agent_id: Option<String>,
     /// The runs this runtime is executing. A runtime that only supports 002 omits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<Vec<RunId>>,

@@ -99,6 +99,9 @@ pub struct Quota {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct QuotaList {
     pub quotas: Vec<Quota>,
+    /// Always null: a hub has few of them.
+    #[serde(default)]
+    pub next_cursor: Option<String>,
 }
 
 /// The usage of one user with one agent on one day.

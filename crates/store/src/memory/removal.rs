@@ -256,7 +256,7 @@ impl ModelState {
             |reach: GrantReach| matches!(reach, GrantReach::Conversation { conversation, .. } if conversation == id);
         self.grants.retain(|(_, record)| !is_of(record.grant.reach));
         self.conversation_agents.remove(&id);
-        if !self.conversations.get(&id).is_some_and(|(_, conversation)| conversation.user.is_some()) {
+        if self.conversations.get(&id).is_none_or(|(_, conversation)| conversation.user.is_none()) {
             self.conversations_of_others.remove(&id);
         }
         self.conversations.remove(&id);

@@ -31,8 +31,6 @@ pub(super) fn run(context: &CommandContext, args: &Args) -> Result<(), CommandFa
             .hint("Stop it first (Ctrl-C in its terminal), then unpair."));
     }
     profiles.update(|set| set.remove(&key))?;
-    context
-        .output
-        .say(format_args!("Removed {key}. To revoke its token on the hub: attache runtimes revoke {runtime}"));
-    Ok(())
+    let text = format!("Removed {key}. To revoke its token on the hub: attache runtimes revoke {runtime}");
+    context.output.done("removed", key, text)
 }

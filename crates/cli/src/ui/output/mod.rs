@@ -8,6 +8,7 @@ pub(crate) mod time;
 mod width;
 
 use std::{
+    collections::BTreeMap,
     fmt::{self, Display},
     io::{self, IsTerminal as _, Write as _},
 };
@@ -77,6 +78,15 @@ impl TerminalOutput {
     pub(crate) fn json<T: Serialize>(&self, value: &T) -> Result<(), CommandFailure> {
         let text = if self.terminal { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
         self.line(text.expect("our own types serialise to JSON"))
+    }
+
+    /// Prints what was done, where the hub answers with nothing: a sentence, or `{"removed":"ada"}` with `--json`.
+    pub(crate) fn done(&self, what: &str, whom: impl Display, text: impl Display) -> Result<(), CommandFailure> {
+        if self.is_json() {
+            return self.json(&BTreeMap::from([(what, whom.to_string())]));
+        }
+        self.say(text);
+        Ok(())
     }
 
     /// Prints one line of data.
