@@ -10,7 +10,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use attache_os::{confined::open_beneath, removal};
+use attache_os::{confined::open_beneath, look_up, removal};
 use attache_protocol::wire::{
     adapter::{ATTACHMENT_FOLDER, TaskReply},
     awcp,
@@ -94,13 +94,13 @@ impl PlacedFiles {
 
     /// What walls hide because it comes with other runs, and the part of it that is this run's. Nothing of a delegated
     /// folder: there are no other runs in it, and where a path in it leads is up to its host.
-    pub(crate) fn hidden(job: &DriverRun, cwd: &Path) -> Option<(PathBuf, Option<PathBuf>)> {
+    pub(crate) fn hidden(job: &DriverRun, cwd: &Path) -> io::Result<Option<(PathBuf, Option<PathBuf>)>> {
         let came = cwd.join(ATTACHMENT_FOLDER);
-        if job.task.task_type == awcp::TASK_TYPE || !is_folder(&came) {
-            return None;
+        if job.task.task_type == awcp::TASK_TYPE || !look_up::is_folder(&came)? {
+            return Ok(None);
         }
         let own = Self::of_run(job).map(|_| came.join(job.task.task_run_id.to_string()));
-        Some((came, own))
+        Ok(Some((came, own)))
     }
 
     fn make_folder(cwd: &Path, run: &str) -> io::Result<(Self, OwnedFd)> {
@@ -140,11 +140,6 @@ impl PlacedFiles {
     pub(crate) fn folder(&self) -> Option<&Path> {
         self.folder.as_deref().filter(|_| !self.files.is_empty())
     }
-}
-
-/// Whether it is a folder of its own, and no link to another one.
-fn is_folder(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
 }
 
 fn made() -> MutexGuard<'static, BTreeSet<PathBuf>> {

@@ -182,7 +182,7 @@ fn inside_walls(
     walls.fixed.clone_from(&repository.fixed);
     walls.processes = Some(own.resources.processes);
     // What comes with other runs isn't this one's.
-    if let Some((came, placed)) = PlacedFiles::hidden(job, &walls.cwd) {
+    if let Some((came, placed)) = PlacedFiles::hidden(job, &walls.cwd)? {
         // Namespaces cover all of them, and show its own again. Otherwise it is a part of the folder like every other.
         if own.launcher.has_namespaces() {
             walls.hide.push(came);

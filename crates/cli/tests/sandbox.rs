@@ -528,7 +528,7 @@ fn a_run_with_limits_works_inside_walls() {
     assert_eq!(ask("cwd-only", look).succeeds().stdout, "1\n");
     // Files are handed over by a process outside, which knows what is hidden inside.
     let handed = ask("cwd-only", "echo .a2a/hub/admin.key > $ATTACHE_ARTIFACTS").exits(1);
-    assert!(handed.stderr.contains("holds keys"), "{}", handed.stderr);
+    assert!(handed.stderr.contains("that hold keys"), "{}", handed.stderr);
     let programs = ask("no-exec", "echo builtins; /bin/ls / && echo OPEN").exits(1);
     assert!(!programs.stdout.contains("OPEN"), "{}", programs.stdout);
 }

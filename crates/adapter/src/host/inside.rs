@@ -138,7 +138,7 @@ impl HostEnclosure {
         walls.processes = Some(own.resources.processes);
         // What comes with other runs isn't this one's.
         let reserved = PlacedFiles::reserve(job);
-        if let Some((came, own)) = PlacedFiles::hidden(job, &walls.cwd) {
+        if let Some((came, own)) = PlacedFiles::hidden(job, &walls.cwd)? {
             walls.write.extend(own);
             walls.hide.push(came);
         }

@@ -122,7 +122,9 @@ pub(super) fn settle(walls: &mut Walls) -> io::Result<()> {
     walls.hide.retain(|path| !inner.contains(path));
     let fixed = std::mem::take(&mut walls.fixed);
     let is_visible = |path: &Path| is_inside(path, walls) && !is_hidden(path, walls);
-    let fixed = fixed.into_iter().filter(|path| path.exists() && is_visible(path)).collect();
+    // One that can't be looked up may be there.
+    let is_there = |path: &PathBuf| path.try_exists().map(|is_there| is_there.then(|| path.clone())).transpose();
+    let fixed = fixed.iter().filter(|path| is_visible(path)).filter_map(is_there).collect::<io::Result<_>>()?;
     let overlays = walls.overlays.iter().filter(|overlay| !is_hidden(&overlay.shown_at, walls)).cloned().collect();
     (walls.fixed, walls.overlays) = (fixed, overlays);
     Ok(())
