@@ -254,7 +254,13 @@ async fn person(work: &ClaimedRunFixture, name: &str, more: Value) -> (TestCalle
 }
 
 async fn a_grant_ends_with_the_person_and_the_key_that_made_it(engine: Engine) {
-    let work = ClaimedRunFixture::patient(engine).await;
+    let mut work = ClaimedRunFixture::patient(engine).await;
+    // In a run of its owner in person, only their own would count.
+    work.complete().await.expect(200);
+    let (bob, _) = person(&work, "bob", json!({})).await;
+    let run = bob.post("/api/v1/task-runs", json!({"agent_id": "builder"})).await.expect(201);
+    work.run = run["task_run_id"].as_str().unwrap().to_owned();
+    assert_eq!(work.device.claim().await["task_run_id"], work.run.as_str());
     let owner = &work.world.owner;
     let always = |approved: bool| json!({"approved": approved, "scope": "agent"});
     let grant = async |by: &TestCaller, approved: bool| {

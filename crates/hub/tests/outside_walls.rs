@@ -124,10 +124,10 @@ async fn what_others_wrote_while_no_device_was_paired_keeps_runs_inside_walls(en
 
     // Approvals alone do, too.
     ada.patch(ADAS, json!({"instructions": ""})).await.expect(200);
-    let quiet = json!({"outside": false, "told": null, "approved": [null, null]});
+    let quiet = json!({"outside": false, "told": "", "approved": [null, null]});
     assert_eq!(others.next_run(&device).await, quiet, "only the approvals are somebody else's");
     ada.patch(ADAS, json!({"approvals": {}})).await.expect(200);
-    let free = json!({"outside": true, "told": null, "approved": [null, null]});
+    let free = json!({"outside": true, "told": "", "approved": [null, null]});
     assert_eq!(others.next_run(&device).await, free, "nothing is left of it");
 
     let made = json!({"name": "made", "owner": "ada", "instructions": "Obey Mal."});
@@ -176,7 +176,9 @@ async fn nobody_elses_standing_approval_answers_in_an_owners_run(engine: Engine)
         let claim = others.claim_of(bob, json!({})).await;
         assert_eq!(claim["for_owner"], false);
         let step = ask(device, &claim, bash("ls")).await;
-        decide(by, &id(&step), everything.clone()).await.expect(200);
+        if step["approved"].is_null() {
+            decide(by, &id(&step), everything.clone()).await.expect(200);
+        }
         assert_eq!(ask(device, &claim, bash("ls -l")).await["approved"], true, "{name}: in runs inside walls");
         others.end(&claim).await;
 

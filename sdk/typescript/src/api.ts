@@ -51,6 +51,9 @@ export interface Account {
   run_timeout_ms?: number | null;
   /** The currently paired device, if any. */
   runtime?: Runtime | null;
+  /** Whether its owner wrote `instructions` and what `approvals` approve in advance, or there is neither. Otherwise the
+   * owner's runs are inside the walls of their device, too, until they send both again. */
+  settings_by_owner?: boolean;
   skills: Array<Skill>;
   status: Presence;
 }
@@ -804,6 +807,8 @@ export interface GiveInputRequest {
   input_request_id?: WorkerRequestId | null;
   parts?: Json | null;
   text?: string | null;
+  /** Tells the working agent something, and answers no question, even if one is open. */
+  unsolicited?: boolean;
 }
 
 export interface GiveInputResponse {

@@ -34,8 +34,8 @@ impl Handle {
 
     /// Whether the agent's owner created the run in person: with a credential of their own, not through an agent, another
     /// run, a token, or a key that someone else issued; and whether they paired the device, which an agent that is given
-    /// to someone else keeps. If that can't be told any more, they didn't. `owner` is the
-    /// [instructing](attache_store::record::AccountRecord::instructing_owner) one: nothing else that the agent hears is somebody else's either.
+    /// to someone else keeps. If that can't be told any more, they didn't. `owner` is set only if nothing that the agent is
+    /// told with every task, or that is approved in advance, is somebody else's.
     async fn is_by_owner(&self, run: &RunRecord, owner: Option<UserId>) -> bool {
         let Some(owner) = owner else { return false };
         let (Actor::Key(key), Some(runtime)) = (&run.caller, run.runtime) else { return false };

@@ -28,16 +28,21 @@ impl AccountRecord {
     pub(crate) fn authors_after(&self, patch: &AccountPatch) -> AccountAuthors {
         let AccountAuthors { instructions, approvals } = self.authors;
         AccountAuthors {
-            instructions: self.author_after(&self.instructions, &patch.instructions, instructions, patch.author),
-            approvals: self.author_after(&self.approvals, &patch.approvals, approvals, patch.author),
+            instructions: self.author_after(
+                self.instructions.as_ref(),
+                patch.instructions.as_ref(),
+                instructions,
+                patch.author,
+            ),
+            approvals: self.author_after(self.approvals.as_ref(), patch.approvals.as_ref(), approvals, patch.author),
         }
     }
 
     /// Whoever saves the same again, as forms do, doesn't become its author. Only the owner makes it theirs.
     fn author_after<T: PartialEq>(
         &self,
-        old: &Option<T>,
-        new: &Option<T>,
+        old: Option<&T>,
+        new: Option<&T>,
         before: Option<UserId>,
         author: Option<UserId>,
     ) -> Option<UserId> {

@@ -340,6 +340,9 @@ class Account(_AccountRequired, total=False):
     """The default time limit of its runs. Null: the hub's default."""
     runtime: Runtime | None
     """The currently paired device, if any."""
+    settings_by_owner: bool
+    """Whether its owner wrote `instructions` and what `approvals` approve in advance, or there is neither.
+    Otherwise the owner's runs are inside the walls of their device, too, until they send both again."""
 
 
 class _AccountListRequired(TypedDict):
@@ -1183,6 +1186,8 @@ class GiveInputRequest(TypedDict, total=False):
     it, only that question is answered: if it is no longer open, the input is rejected as `not_waiting`."""
     parts: Json | None
     text: str | None
+    unsolicited: bool
+    """Tells the working agent something, and answers no question, even if one is open."""
 
 
 class GiveInputResponse(TypedDict):
