@@ -18,6 +18,7 @@ mod seal;
 mod session;
 mod table;
 pub(crate) mod token;
+pub(crate) mod webauthn;
 
 pub(crate) use access_guard::{AccessGuard, StreamRight};
 pub(crate) use cache::{CredentialCache, CredentialLookup};
@@ -33,3 +34,4 @@ pub(crate) use seal::SealingKey;
 pub use seal::UnsealError;
 pub use session::{LoginLinkTarget, SignedInSession};
 pub use table::{AccessVerdict, Action, RoleColumn, verdict};
+pub use webauthn::{CreationOptions, NewCredential, PasskeyAssertion, RequestOptions};
