@@ -33,7 +33,7 @@ CREATE TABLE agent_accounts (
     approvals text,
     created integer not null,
     archived integer
-, owner blob, callers integer not null default 0, run_timeout integer, private_until integer, on_limit text, instructed_by blob, approved_by blob) without rowid;
+, owner blob, callers integer not null default 0, run_timeout integer, private_until integer, on_limit text, confirm_approvals text, instructed_by blob, approved_by blob) without rowid;
 CREATE UNIQUE INDEX agent_accounts_name on agent_accounts (tenant, name) where archived is null;
 CREATE TABLE agent_runtimes (
     no integer primary key,
@@ -75,7 +75,7 @@ CREATE TABLE api_keys (
     created integer not null,
     expires integer,
     revoked integer
-, user blob, scopes text, opener blob, address text, agent blob);
+, user blob, scopes text, opener blob, address text, agent blob, passkey blob);
 CREATE TABLE task_runs (
     id integer primary key,
     uid blob not null unique,
@@ -518,6 +518,22 @@ CREATE TABLE worktree_decisions (
 );
 CREATE UNIQUE INDEX worktree_decisions_run on worktree_decisions (run);
 CREATE INDEX worktree_decisions_pending on worktree_decisions (agent, no) where settled is null;
+CREATE TABLE passkeys (
+    no integer primary key,
+    id blob not null unique,
+    tenant blob not null,
+    user blob not null,
+    name text not null,
+    -- The authenticator's id of it.
+    credential blob not null unique,
+    -- A COSE key.
+    public_key blob not null,
+    counter integer not null,
+    created integer not null,
+    used integer
+);
+CREATE INDEX passkeys_user on passkeys (user, no);
+CREATE INDEX api_keys_passkey on api_keys (passkey, no) where passkey is not null;
 CREATE TABLE conversations_of_others (
     conversation blob primary key
 ) without rowid;

@@ -12,7 +12,7 @@ use attache_protocol::{
     env::Env,
     rules::run::RunLimits,
     secret::{Kind, SecretHash},
-    wire::account::{Callers, OnLimit},
+    wire::account::{ApprovalConfirmation, Callers, OnLimit},
 };
 use attache_store::{
     Store, WriteContext,
@@ -107,6 +107,7 @@ impl BenchWorld {
             callers: Callers::Everyone,
             run_timeout: None,
             on_limit: OnLimit::default(),
+            confirm_approvals: ApprovalConfirmation::default(),
         };
         self.store.create_account(self.context(), account).await?;
         let code = SecretHash::of(&format!("code {number}"));

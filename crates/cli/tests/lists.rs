@@ -34,6 +34,7 @@ fn agents_are_added_shown_and_removed() {
             "callers",
             "run_timeout_ms",
             "on_limit",
+            "confirm_approvals",
             "runtime",
             "created_at",
             "archived_at"

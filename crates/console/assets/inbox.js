@@ -1,4 +1,5 @@
 // The live inbox: new requests appear and answered ones disappear without a reload, and never under the pointer.
+import "./passkeys.js";
 import { busy, concerns, fetchPage, swap } from "./live.js";
 
 const list = document.getElementById("slips");

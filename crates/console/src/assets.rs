@@ -47,6 +47,7 @@ const ALL: &[Asset] = &[
     Asset { name: "palette.js", kind: JS, content: include_bytes!("../assets/palette.js") },
     Asset { name: "notifications.js", kind: JS, content: include_bytes!("../assets/notifications.js") },
     Asset { name: "offline.js", kind: JS, content: include_bytes!("../assets/offline.js") },
+    Asset { name: "passkeys.js", kind: JS, content: include_bytes!("../assets/passkeys.js") },
     Asset { name: "pair.js", kind: JS, content: include_bytes!("../assets/pair.js") },
     Asset { name: "run.js", kind: JS, content: include_bytes!("../assets/run.js") },
     Asset { name: "runs.js", kind: JS, content: include_bytes!("../assets/runs.js") },

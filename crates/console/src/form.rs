@@ -187,6 +187,12 @@ async fn signed_in(request: Request, console: &ConsoleState) -> PageResult<(Brow
     Ok((session, parts, body))
 }
 
+/// The origin of our page that sent the request, as the browser says.
+pub(crate) fn origin(headers: &HeaderMap) -> PageResult<String> {
+    let origin = headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok()).filter(|_| !is_foreign(headers));
+    origin.map(str::to_owned).ok_or(PageError::Foreign)
+}
+
 /// Whether the browser says that another site sent the request.
 pub(crate) fn is_foreign(headers: &HeaderMap) -> bool {
     let site = headers.get("sec-fetch-site").and_then(|site| site.to_str().ok());

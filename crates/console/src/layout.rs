@@ -257,6 +257,8 @@ fn notice(uri: &Uri, t: &'static Text) -> Option<&'static str> {
         "view_removed" => Some(t.said_view_removed),
         "worktree_offline" => Some(t.said_worktree_offline),
         "worktree_busy" => Some(t.said_worktree_busy),
+        "passkey_added" => Some(t.said_passkey_added),
+        "passkey_removed" => Some(t.said_passkey_removed),
         "notify_on" => Some(t.said_notify_on),
         "notify_off" => Some(t.said_notify_off),
         "notify_tested" => Some(t.said_notify_tested),

@@ -190,6 +190,8 @@ fn by_code(code: Code, t: &'static Text) -> Option<(&'static str, &'static str)>
         Code::RunEnded | Code::NotWaiting => (t.refused_run_ended, t.refused_run_ended_do),
         Code::KeyReused => (t.refused_key_reused, t.refused_key_reused_do),
         Code::VersionChanged => (t.refused_version_changed, t.refused_version_changed_do),
+        Code::PasskeyRequired => (t.refused_passkey, t.refused_passkey_do),
+        Code::PasskeyRefused => (t.refused_passkey_wrong, t.refused_passkey_wrong_do),
         Code::LastOwner => (t.refused_last_owner, t.refused_last_owner_do),
         Code::IsPeer => (t.refused_is_peer, t.refused_is_peer_do),
         Code::DeviceOffline => (t.refused_device_offline, t.refused_device_offline_do),

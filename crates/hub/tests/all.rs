@@ -36,6 +36,7 @@ mod notifications;
 mod outside;
 mod outside_walls;
 mod pairing;
+mod passkeys;
 mod peers;
 mod people;
 mod permission_modes;

@@ -107,7 +107,7 @@ async fn an_outside_agent_is_shown_without_its_key(engine: Engine) {
         "agent_id": made["agent_id"], "name": "travel", "status": "offline", "description": "Books journeys",
         "instructions": null, "skills": [{"id": "book", "name": "Book", "description": "Books", "tags": ["travel"]}],
         "a2a": null, "approvals": null, "owner_id": made["owner_id"], "settings_by_owner": true, "callers": "everyone",
-        "run_timeout_ms": null, "on_limit": "fallback", "runtime": null,
+        "run_timeout_ms": null, "on_limit": "fallback", "confirm_approvals": "none", "runtime": null,
         "peer": {"url": elsewhere.url, "has_key": true, "card_pin": pin, "pinned_at": "2023-11-14T22:13:20.000Z",
             "offered_pin": null, "binding": "JSONRPC", "protocol_version": "1.0", "problem": null},
         "created_at": "2023-11-14T22:13:20.000Z", "archived_at": null,

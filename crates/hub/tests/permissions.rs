@@ -123,7 +123,7 @@ async fn a_step_is_asked_for_decided_and_answered(engine: Engine) {
         "permission_request_id": prm, "task_run_id": work.run, "agent_id": work.device.agent, "agent_name": "builder",
         "conversation_id": run["conversation_id"], "runtime_id": work.device.runtime, "channel_id": null, "epoch": 1,
         "tool": "shell", "input": {"command": "make"}, "cwd": "/src", "paths": ["/src/a"], "reason": "to build",
-        "risk": "low", "diff": null, "undisclosed": [], "once": null, "state": "pending", "requested_at": "2023-11-14T22:13:20.000Z",
+        "risk": "low", "diff": null, "undisclosed": [], "once": null, "confirm_approvals": "none", "state": "pending", "requested_at": "2023-11-14T22:13:20.000Z",
         "expires_at": "2023-11-15T22:13:20.000Z", "on_timeout": "deny_and_halt", "approved": null, "decided_by": null,
         "decided_at": null, "source": null, "decided_via": null, "decided_from": null, "scope": null,
         "tool_pattern": null, "until": null, "this_channel_only": false, "comment": null, "grant_id": null,

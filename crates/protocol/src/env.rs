@@ -12,7 +12,7 @@ use crate::{
     clock::{MachineClocks, SteadyClock},
     id::{
         AgentId, ArtifactId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, NodeId,
-        NotificationTargetId, PermissionId, RunId, RuntimeId, TenantId, TunnelId, UserId, WorkerRequestId,
+        NotificationTargetId, PasskeyId, PermissionId, RunId, RuntimeId, TenantId, TunnelId, UserId, WorkerRequestId,
     },
     time::Timestamp,
 };
@@ -210,6 +210,10 @@ impl Env {
 
     pub fn tunnel_id(&self) -> TunnelId {
         TunnelId::from_uuid(self.uuid())
+    }
+
+    pub fn passkey_id(&self) -> PasskeyId {
+        PasskeyId::from_uuid(self.uuid())
     }
 
     pub fn notification_target_id(&self) -> NotificationTargetId {

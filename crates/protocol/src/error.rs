@@ -73,6 +73,8 @@ codes! {
     AlreadyDecided   "already_decided"    409 FAILED      "An approval request can only be decided once. To change how later requests are handled, see `attache approvals grants`.";
     ApprovalRequired "approval_required"  409 DENIED      "Wait for a person to decide in the console or with `attache approvals`, then repeat the same request.";
     ApprovalDenied   "approval_denied"    403 DENIED      "Continue without this step, or ask the person what they would allow.";
+    PasskeyRequired  "passkey_required"   403 DENIED      "Approve it in the console, with a passkey: open the approval's page there. It can be denied anywhere.";
+    PasskeyRefused   "passkey_refused"    403 DENIED      "Try again. A passkey has to be used within two minutes, on the page that asked for it.";
     NotWaiting       "not_waiting"        409 FAILED      "A run accepts input only while it is claimed. Check its status.";
     LoopRefused      "loop_refused"       409 FAILED      "A call chain can have at most eight hops and can't visit the same agent twice. Use fewer hops.";
     ResumeRefused    "resume_refused"     409 FAILED      "A resume token works once, for its own channel only. Send `register` to open a new channel. Runs in progress are kept.";

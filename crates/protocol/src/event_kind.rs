@@ -114,6 +114,8 @@ event_kinds! {
         PeerTrusted = "peer.trusted",
         KeyCreated = "key.created",
         KeyRevoked = "key.revoked",
+        PasskeyAdded = "passkey.added",
+        PasskeyRemoved = "passkey.removed",
         SessionOpened = "session.opened",
         SessionEnded = "session.ended",
         LoginLinkCreated = "login_link.created",

@@ -110,6 +110,8 @@ ids! {
     /// A person in a tenant.
     UserId = "usr_";
     KeyId = "key_";
+    /// A person's passkey.
+    PasskeyId = "psk_";
     /// A peer's durable link. Outlives every socket.
     ChannelId = "chn_";
     PermissionId = "prm_";

@@ -28,8 +28,8 @@ pub use error::Code;
 pub use event_kind::{EventKind, EventScope};
 pub use id::{
     AgentId, ArtifactId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, KeyId, MessageId,
-    NodeId, NotificationTargetId, PermissionId, RunId, RuntimeId, TenantId, TunnelId, UserId, WorkerRequestId,
-    WorkspaceId,
+    NodeId, NotificationTargetId, PasskeyId, PermissionId, RunId, RuntimeId, TenantId, TunnelId, UserId,
+    WorkerRequestId, WorkspaceId,
 };
 pub use json::Json;
 pub use pin::KeyPin;

@@ -14,7 +14,7 @@ use attache_protocol::{
     Actor, AgentId, ArtifactId, ConversationId, EventKind, InputId, Json, MessageId, RunId, RuntimeId, Timestamp,
     UserId, WorkspaceId, digest, log,
     rules::run::{FailureCode, LifecycleEvent, WaitReason, WorkerRef},
-    wire::account::{AddedPart, Callers},
+    wire::account::{AddedPart, ApprovalConfirmation, Callers},
 };
 use serde::Serialize;
 
@@ -41,6 +41,8 @@ struct AgentUpdatedData<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[allow(clippy::option_option, reason = "an agent may be given to no one")]
     owner_id: Option<Option<UserId>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    confirm_approvals: Option<ApprovalConfirmation>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     ended: &'a [AddedPart],
 }
@@ -168,10 +170,11 @@ pub(crate) fn agent_created(agent: AgentId, name: &str) -> LogEntry {
     (EventKind::AgentCreated, Json::of(&AgentCreatedData { agent_id: agent, name }))
 }
 
-/// With who may call the agent and who owns it, if the change includes that, and what ended because it became private.
+/// With who may call the agent, who owns it and what approvals need, if the change includes that, and what it ended.
 pub(crate) fn agent_updated(agent: AgentId, patch: &AccountPatch, ended: &[AddedPart]) -> LogEntry {
-    let AccountPatch { callers, owner, .. } = *patch;
-    (EventKind::AgentUpdated, Json::of(&AgentUpdatedData { agent_id: agent, callers, owner_id: owner, ended }))
+    let AccountPatch { callers, owner, confirm_approvals, .. } = *patch;
+    let row = AgentUpdatedData { agent_id: agent, callers, owner_id: owner, confirm_approvals, ended };
+    (EventKind::AgentUpdated, Json::of(&row))
 }
 
 pub(crate) fn agent_archived(agent: AgentId) -> LogEntry {

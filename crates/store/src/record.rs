@@ -7,6 +7,7 @@ pub mod delivery;
 pub mod key;
 pub mod node;
 pub mod notification;
+pub mod passkey;
 pub mod peer;
 mod privacy;
 pub mod push;
@@ -30,7 +31,7 @@ use attache_protocol::{
     },
     secret::SecretHash,
     wire::{
-        account::{AddedPart, Callers, OnLimit},
+        account::{AddedPart, ApprovalConfirmation, Callers, OnLimit},
         conversation,
         key::{KeyScope, Role},
         run::Sandbox,
@@ -82,6 +83,7 @@ pub struct NewAccount {
     /// The timeout of its runs, unless their creator sets one.
     pub run_timeout: Option<Duration>,
     pub on_limit: OnLimit,
+    pub confirm_approvals: ApprovalConfirmation,
 }
 
 /// Changes to an account. `None` leaves a member as it is.
@@ -101,6 +103,8 @@ pub struct AccountPatch {
     pub callers: Option<Callers>,
     pub run_timeout: Option<Option<Duration>>,
     pub on_limit: Option<OnLimit>,
+    /// Requiring more ends the standing approvals for the agent.
+    pub confirm_approvals: Option<ApprovalConfirmation>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,6 +125,7 @@ pub struct AccountRecord {
     pub private_until: Option<Timestamp>,
     pub run_timeout: Option<Duration>,
     pub on_limit: OnLimit,
+    pub confirm_approvals: ApprovalConfirmation,
     pub created_at: Timestamp,
     pub archived_at: Option<Timestamp>,
     /// The active runtime, if any.

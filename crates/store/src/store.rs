@@ -94,7 +94,7 @@ store_part! {
     /// |---|---|
     /// | `ensure_tenant` | `tenant.created {"name"}` when it is new |
     /// | `create_account` | `agent.created {"agent_id","name"}` |
-    /// | `update_account` | if it becomes private, first what `revoke_runtime`, `revoke_key` and `revoke_grant` log for what others added; then `agent.updated {"agent_id","callers"?,"owner_id"?,"ended"?}` |
+    /// | `update_account` | if it becomes private, first what `revoke_runtime`, `revoke_key` and `revoke_grant` log for what others added; if its approvals need a passkey from now on, what `revoke_grant` logs for every approval; then `agent.updated {"agent_id","callers"?,"owner_id"?,"confirm_approvals"?,"ended"?}` |
     /// | `archive_account` | first what `revoke_runtime` and `cancel_run` (reason `agent archived`) log for its active runtime and its live runs in order of creation, then `agent.archived {"agent_id"}` |
     /// | `create_pairing_code` | `pairing.code_created {"agent_id","expires_at"}` |
     /// | `decide_pairing` | `pairing.confirmed {"agent_id"}` or `pairing.rejected {}` |
@@ -102,7 +102,7 @@ store_part! {
     /// | `revoke_runtime` | `runtime.revoked {"agent_id","runtime_id"}`, then the loss of its claims |
     /// | `change_token` | `runtime.token_rotated {"agent_id","runtime_id"}` when an offered token is adopted; `runtime.token_reused {"agent_id","runtime_id"}` when a replaced one is used, once a minute |
     /// | `heartbeat` | `runtime.online {"agent_id","runtime_id"}` when it was offline, then the loss of unnamed claims |
-    /// | `create_key` | `key.created {"key_id","name","role"}`; for a session `session.opened {"session_id","user_id","role","opener","address"}` |
+    /// | `create_key` | `key.created {"key_id","name","role"}`; for a session `session.opened {"session_id","user_id","role","opener","address","passkey_id"?}` |
     /// | `revoke_key` | `key.revoked {"key_id"}`, for a session `session.ended {"session_id"}`; then the same for every session that it opened and that was not revoked, in order of creation |
     /// | `create_run` | `conversation.created {"conversation_id"}` if it opens one; `task.created {"agent_id","task_type"}` with run seq 1 |
     /// | `claim` | `task.claimed {"runtime_id","epoch","attempt"}` |
@@ -234,7 +234,8 @@ store_part! {
         /// The credential behind this secret, even if revoked, expired or ended: the caller decides how to respond.
         async fn credential(&self, secret: SecretHash) -> Result<Option<StoredCredential>>;
 
-        /// `NotFound` for an unknown or removed user, then for an opener that is unknown, revoked or expired. Its role
+        /// `NotFound` for an unknown or removed user, then for a passkey that isn't theirs, then for an opener that is unknown,
+        /// revoked or expired. Its role
         /// never exceeds the user's. A session expires no later than its opener.
         async fn create_key(&self, context: WriteContext, key: NewKey) -> Result<KeyRecord>;
 

@@ -1,11 +1,12 @@
 //! Users, and the access rules of a tenant.
 
-use attache_protocol::{KeyId, TenantId, UserId};
+use attache_protocol::{KeyId, PasskeyId, TenantId, Timestamp, UserId};
 
 use crate::{
     Result, WriteContext,
     record::{
         AuditEvent, ListPage, Pagination, StoredCredential,
+        passkey::{NewPasskey, PasskeyRecord},
         user::{AccessRulesRecord, NewUser, SavedView, UserPatch, UserRecord, UserRef},
     },
     store_part::store_part,
@@ -19,6 +20,8 @@ store_part! {
     /// | `create_user` | `user.created {"user_id","name","role"}` |
     /// | `update_user` | for every session that a new password ends what `revoke_key` logs, then `user.updated {"user_id","name","role","password"}`, where `name`, `role` are the new values or null and `password` is whether it was changed |
     /// | `remove_user` | what `revoke_runtime` logs for each of the user's agents that has a key of its own, what `revoke_key` logs for each of the user's keys and sessions that was not revoked, each in order of creation, then `user.removed {"user_id","name"}` |
+    /// | `add_passkey` | `passkey.added {"passkey_id","user_id","name"}` |
+    /// | `remove_passkey` | what `revoke_key` logs for each of its sessions that was not revoked, in order of creation, then `passkey.removed {"passkey_id","user_id","name"}` |
     /// | `record_event` | `token.created {"key_id","jti","audience","role","scopes","expires_at"}`, `login_link.created {"user_id","role","expires_at"}`, `tunnel.opened {"tunnel_id","delegation_id","expires_at","max_bytes"}` or `tunnel.closed {"tunnel_id","delegation_id","bytes"}` |
     /// | `set_access_rules` | `rules.changed {"version","digest"}`; `digest` is the BLAKE3 of the text in hexadecimal |
     pub trait UserStore, layer UserStoreLayer, call UserCall {
@@ -35,8 +38,8 @@ store_part! {
             keep: Option<KeyId>,
         ) -> Result<UserRecord>;
 
-        /// Revokes the user's keys and sessions and the keys of their agents, and frees the name. Agents and runs stay
-        /// theirs. `LastOwner` as above. Removing again, by id, changes nothing.
+        /// Revokes the user's keys and sessions and the keys of their agents, removes their passkeys, and frees the name. Agents
+        /// and runs stay theirs. `LastOwner` as above. Removing again, by id, changes nothing.
         async fn remove_user(&self, context: WriteContext, user: UserRef) -> Result<UserRecord>;
 
         /// By name, only users that weren't removed are found.
@@ -54,6 +57,32 @@ store_part! {
 
         /// In the order in which they were made. A removed user has none.
         async fn saved_views(&self, tenant: TenantId, user: UserId) -> Result<Vec<SavedView>>;
+
+        /// `NotFound` for an unknown or removed user, `NameTaken` if the credential is known, whoever's it is.
+        async fn add_passkey(&self, context: WriteContext, passkey: NewPasskey) -> Result<PasskeyRecord>;
+
+        /// The one with this credential.
+        async fn passkey(&self, tenant: TenantId, credential: &[u8]) -> Result<PasskeyRecord>;
+
+        /// In the order in which they were added. A removed user has none.
+        async fn passkeys(&self, tenant: TenantId, user: UserId) -> Result<Vec<PasskeyRecord>>;
+
+        /// Notes a use, unless [`PasskeyRecord::accepts`] refuses the counter. Returns whether it did. Not logged.
+        async fn use_passkey(
+            &self,
+            tenant: TenantId,
+            passkey: PasskeyId,
+            counter: u32,
+            at: Timestamp,
+        ) -> Result<bool>;
+
+        /// Ends the sessions that were opened with it. `NotFound` unless it is this user's.
+        async fn remove_passkey(
+            &self,
+            context: WriteContext,
+            user: UserId,
+            passkey: PasskeyId,
+        ) -> Result<PasskeyRecord>;
 
         /// The credential of the key, whatever its secret. `None` if unknown.
         async fn key_credential(&self, key: KeyId) -> Result<Option<StoredCredential>>;

@@ -35,9 +35,11 @@ export interface Account {
   approvals?: ApprovalPolicy | null;
   archived_at?: Timestamp | null;
   callers?: Callers;
+  /** What an approval of its requests needs. */
+  confirm_approvals?: ApprovalConfirmation;
   created_at: Timestamp;
   description?: string | null;
-  /** What this change ended because the agent is now private. Only in the response to that change. */
+  /** What this change ended, because the agent is now private or its approvals need a passkey. Only in the response to that change. */
   ended?: Array<AddedPart>;
   instructions?: string | null;
   name: string;
@@ -71,6 +73,9 @@ export interface AccountRequest {
   approvals?: ApprovalPolicy | null;
   /** Who may put it to work. Only its owner can share a private agent. `owner` ends what others added to the agent. */
   callers?: Callers | null;
+  /** What an approval of its requests needs. Only its owner can change this, in person. With `passkey`, standing approvals
+   * end, and nothing is approved in advance. Default: `none`. */
+  confirm_approvals?: ApprovalConfirmation | null;
   description?: string | null;
   instructions?: string | null;
   name?: string | null;
@@ -103,6 +108,9 @@ export interface AlreadyDecided {
   error: ErrorDetail;
   permission_request: PermissionRequest;
 }
+
+/** What an approval of an agent's requests needs, beside a person who may decide. */
+export type ApprovalConfirmation = "none" | "passkey";
 
 /** `approvals` of an agent account: which requests need a person, how they time out, and who is notified. */
 export interface ApprovalPolicy {
@@ -430,8 +438,10 @@ export interface ConsoleSession {
   /** When it was signed out or ended. */
   ended_at?: Timestamp | null;
   expires_at?: Timestamp | null;
-  /** The key or session that created the login link, with which it ends. Null: opened with a password. */
+  /** The key or session that created the login link, with which it ends. Null: opened with a password or passkey. */
   opened_by?: KeyId | null;
+  /** The passkey that it was opened with, and ends with. */
+  passkey_id?: PasskeyId | null;
   role: Role;
   /** Null: everything the role allows. */
   scopes?: Array<KeyScope> | null;
@@ -1143,6 +1153,8 @@ export interface PairingRequestView {
   labels: Json;
 }
 
+export type PasskeyId = string;
+
 /** The outside A2A agent that an account represents. */
 export interface PeerInfo {
   /** The binding of its trusted card: `JSONRPC`, `HTTP+JSON` or `GRPC`, and the A2A version. */
@@ -1245,6 +1257,8 @@ export interface PermissionRequest {
   /** The channel it came over. Null over HTTP. */
   channel_id?: ChannelId | null;
   comment?: string | null;
+  /** What an approval of it needs. */
+  confirm_approvals?: ApprovalConfirmation;
   conversation_id: ConversationId;
   cwd?: string | null;
   decided_at?: Timestamp | null;

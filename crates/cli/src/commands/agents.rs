@@ -14,7 +14,10 @@ use attache_protocol::{
     rules::permission_mode::PermissionMode,
     wire::{
         a2a_options::A2aOptions,
-        account::{Account, AccountRequest, AddedPart, Callers, OnLimit, PeerRequest, Presence, TrustRequest},
+        account::{
+            Account, AccountRequest, AddedPart, ApprovalConfirmation, Callers, OnLimit, PeerRequest, Presence,
+            TrustRequest,
+        },
         channel::RegisterAgent,
         permission::ApprovalPolicy,
         runtime::{DeclaredExtension, DeclaredSandbox, Runtime},
@@ -320,6 +323,9 @@ async fn show(context: &CommandContext, hub: &HubClient, agent: &str) -> Result<
     );
     if let Some(millis) = account.run_timeout_ms {
         row(texts::row_run_timeout(), TextCell::plain(time::duration(Duration::from_millis(millis))));
+    }
+    if account.confirm_approvals != ApprovalConfirmation::default() {
+        row(texts::row_confirm_approvals(), TextCell::plain(account.confirm_approvals.as_str()));
     }
     if account.on_limit != OnLimit::default() {
         row(texts::row_on_limit(), TextCell::plain(account.on_limit.as_str()));

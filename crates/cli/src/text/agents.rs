@@ -35,6 +35,7 @@ texts! {
     row_instructions: "instructions" zh "指令";
     row_callers: "callers" zh "可调用者";
     row_run_timeout: "run timeout" zh "运行时限";
+    row_confirm_approvals: "approvals need" zh "批准需要";
     row_on_limit: "at usage limits" zh "达到用量上限时";
     row_permissions: "permissions" zh "权限模式";
     row_trusted: "trusted" zh "受信任的命令";

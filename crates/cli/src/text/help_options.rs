@@ -235,6 +235,10 @@ pub(super) const OPTIONS: &[(&str, &str)] = &[
         "其模型账号达到用量上限时运行如何处理：等待重置、由调用方指定的备用智能体继续，或失败",
     ),
     (
+        "What approving its requests needs: a person's `passkey`, in the console, or nothing more (`none`). Only its owner can change this",
+        "批准其请求需要什么：由人在控制台使用通行密钥（`passkey`），或无需其他（`none`）。只有所有者可以更改",
+    ),
+    (
         "Skill of the agent, as ID or ID=DESCRIPTION; repeatable; replaces the current skills",
         "智能体的技能，写作 ID 或 ID=DESCRIPTION；可重复；替换现有技能",
     ),

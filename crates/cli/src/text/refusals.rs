@@ -120,6 +120,10 @@ const fn chinese(code: Code) -> (&'static str, &'static str) {
             ("需要先经人审批", "请等待有人在控制台或用 `attache approvals` 审批，然后重复同一请求。")
         }
         Code::ApprovalDenied => ("审批未通过", "请跳过此步骤继续，或询问对方允许什么。"),
+        Code::PasskeyRequired => {
+            ("批准需要通行密钥", "请在控制台打开该审批的页面，使用通行密钥批准。拒绝则在任何地方都可以。")
+        }
+        Code::PasskeyRefused => ("通行密钥未被接受", "请重试。通行密钥须在两分钟内、在请求它的页面上使用。"),
         Code::NotWaiting => ("运行当前不接受输入", "运行只有在被领取期间才接受输入。请检查其状态。"),
         Code::LoopRefused => ("智能体之间出现循环调用", "调用链最多八级，且不能两次经过同一智能体。请减少级数。"),
         Code::ResumeRefused => (

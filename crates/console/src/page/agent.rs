@@ -8,10 +8,10 @@ use attache_hub::{
     identity::{AccessVerdict, Action},
 };
 use attache_protocol::{
-    RuntimeId, Timestamp,
+    Code, RuntimeId, Timestamp,
     rules::permission_mode::PermissionMode,
     wire::{
-        account::{Account, AccountRequest, Callers, OnLimit},
+        account::{Account, AccountRequest, ApprovalConfirmation, Callers, OnLimit},
         permission::ApprovalPolicy,
     },
 };
@@ -63,6 +63,10 @@ struct AgentPage {
     owners_alone: bool,
     limits: Vec<TimeLimitChoice>,
     on_limit: Vec<OnLimitChoice>,
+    /// Approvals of its requests need a passkey.
+    needs_passkey: bool,
+    /// The viewer may change that, if they act in person.
+    confirms: bool,
     rows: Vec<RunListRow>,
     /// Sessions of its device that no conversation continues. Only for its owner.
     terminal: Vec<HostSessionRow>,
@@ -129,6 +133,7 @@ pub(crate) async fn update(Path(agent): Path<String>, posted: SubmittedForm) -> 
         instructions: Some(instructions.clone()),
         callers: fields.sent("callers").and_then(Callers::from_text),
         on_limit: fields.sent("on_limit").and_then(OnLimit::from_text),
+        confirm_approvals: fields.sent("confirm_approvals").and_then(ApprovalConfirmation::from_text),
         run_timeout_ms: match fields.sent("timeout") {
             Some(_) => Some(run_new::timeout(&fields)?.unwrap_or_default()),
             None => None,
@@ -141,7 +146,7 @@ pub(crate) async fn update(Path(agent): Path<String>, posted: SubmittedForm) -> 
             let said = if is_opened { "shared" } else { "saved" };
             Ok(redirect_after_form(&format!("/agents/{}?said={said}", account.agent_id)))
         }
-        Err(error) if matches!(error.code.http_status(), 400 | 409) => {
+        Err(error) if matches!(error.code.http_status(), 400 | 409) || error.code == Code::PasskeyRequired => {
             let typed = Account { description: Some(description), instructions: Some(instructions), ..known };
             page(&session, typed, Some(message(&error, session.t).into_owned()), None).await
         }
@@ -270,6 +275,8 @@ async fn page(
         owners_alone: account.callers == Callers::Owner,
         limits: limits(account.run_timeout_ms, t),
         on_limit: on_limit_choices(account.on_limit, t),
+        needs_passkey: account.confirm_approvals == ApprovalConfirmation::Passkey,
+        confirms: account.owner_id == by.user,
         channel: newest.channels.first().map(|newest| channel::ChannelListRow::new(newest, &names, t)),
         card: AgentTile {
             managed: manages(session, &account),

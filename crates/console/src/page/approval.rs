@@ -9,12 +9,12 @@ use attache_protocol::{
     rules::permission::DecisionScope,
     wire::permission::{DecisionRequest, PermissionRequest},
 };
-use axum::{Extension, extract::Path};
+use axum::{Extension, extract::Path, http::HeaderMap};
 
 use crate::{
-    form::{FormFields, SubmittedForm},
+    form::{self, FormFields, SubmittedForm},
     layout::PageLayout,
-    page::{PageViewer, html, inbox, redirect_after_form},
+    page::{PageViewer, html, inbox, passkeys, redirect_after_form},
     problem::{PageError, PageResult, message},
     session::BrowserSession,
     text::Text,
@@ -60,11 +60,24 @@ pub(crate) async fn decide(
 ) -> PageResult {
     let id: PermissionId = permission.parse().map_err(|_| PageError::NoSuchPath)?;
     let SubmittedForm { session, fields } = posted;
-    let decision = decision(&fields, session.hub.now(), session.t)?;
-    let said = if decision.approved { "allowed" } else { "denied" };
     let from = peer.map(|Extension(PeerAddress(address))| address.ip().to_string());
-    let place = control::DecisionOrigin { via: "console", from };
-    match session.hub.decide(&session.principal, id, decision, place).await {
+    let decided = match fields.non_empty("passkey") {
+        // What was signed says which decision it is.
+        Some(_) => {
+            let signed = passkeys::from_browser(&fields)?;
+            session.hub.decide_with_passkey(&session.principal, id, signed, from).await
+        }
+        None => {
+            let decision = decision(&fields, session.hub.now(), session.t)?;
+            let place = control::DecisionOrigin { via: "console", from };
+            session.hub.decide(&session.principal, id, decision, place).await
+        }
+    };
+    let said = match &decided {
+        Ok(decided) if decided.approved == Some(false) => "denied",
+        Ok(_) | Err(_) => "allowed",
+    };
+    match decided {
         Ok(decided) => Ok(match fields.get("back") {
             "conversation" => {
                 let run = session.hub.run(&session.principal, decided.task_run_id).await?;
@@ -82,13 +95,26 @@ pub(crate) async fn decide(
             let outcome = ApprovalFormOutcome { late: Some(already_decided(&request, &session).await?), problem: None };
             page(&session, &request, outcome).await
         }
-        Err(error) if error.code == Code::InvalidRequest => {
+        Err(error) if matches!(error.code, Code::InvalidRequest | Code::PasskeyRequired | Code::PasskeyRefused) => {
             let request = session.hub.permission(&session.principal, id).await?;
             let outcome = ApprovalFormOutcome { late: None, problem: Some(message(&error, session.t).into_owned()) };
             page(&session, &request, outcome).await
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// The options for confirming the approval that the form says.
+pub(crate) async fn passkey_options(
+    Path(permission): Path<String>,
+    headers: HeaderMap,
+    posted: SubmittedForm,
+) -> PageResult {
+    let id: PermissionId = permission.parse().map_err(|_| PageError::NoSuchPath)?;
+    let SubmittedForm { session, fields } = posted;
+    let (by, origin) = (&session.principal, form::origin(&headers)?);
+    let decision = decision(&fields, session.hub.now(), session.t)?;
+    passkeys::answer(session.hub.approval_confirmation(by, id, decision, &origin).await, session.t)
 }
 
 /// Reads the decision from the form. The main buttons use the comment and ignore the other options. A quick reason denies;

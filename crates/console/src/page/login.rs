@@ -18,7 +18,7 @@ use crate::{
     form::{self, FormFields, SubmittedForm},
     layout::BareLayout,
     options::CookiePolicy,
-    page::{address, html, redirect_after_form},
+    page::{address, html, passkeys, redirect_after_form},
     problem::PageResult,
     session,
     text::{self, Text},
@@ -75,11 +75,13 @@ pub(crate) async fn redeem(State(console): State<ConsoleState>, headers: HeaderM
     if form::is_foreign(&headers) {
         return Ok(refused(page(&console, &headers, None, Some(t.login_foreign)).await?, StatusCode::FORBIDDEN));
     }
-    let peer = request.extensions().get::<PeerAddress>().copied();
-    let address = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |PeerAddress(peer)| peer.ip());
+    let address = address_of(&request);
     let fields = FormFields::read(request).await?;
     let (opened, wrong) = match fields.non_empty("token") {
         Some(token) => (console.hub.redeem_login(&token, address).await, t.login_bad_link),
+        None if fields.non_empty("passkey").is_some() => {
+            (console.hub.sign_in_with_passkey(passkeys::from_browser(&fields)?, address).await, t.login_bad_passkey)
+        }
         None => {
             let password = Secret::new(fields.get("password").to_owned());
             (console.hub.sign_in(fields.get("name"), &password, address).await, t.login_wrong)
@@ -103,6 +105,22 @@ pub(crate) async fn redeem(State(console): State<ConsoleState>, headers: HeaderM
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
     Ok(response)
+}
+
+/// The options for signing in with a passkey.
+pub(crate) async fn passkey_options(
+    State(console): State<ConsoleState>,
+    headers: HeaderMap,
+    request: Request,
+) -> PageResult {
+    let origin = form::origin(&headers)?;
+    let options = console.hub.passkey_sign_in(&origin, address_of(&request)).await;
+    passkeys::answer(options, text::for_request(&headers))
+}
+
+fn address_of(request: &Request) -> IpAddr {
+    let peer = request.extensions().get::<PeerAddress>();
+    peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |PeerAddress(peer)| peer.ip())
 }
 
 /// Leads to the page that the person had asked for.

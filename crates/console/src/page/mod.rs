@@ -18,6 +18,7 @@ pub(crate) mod more;
 mod notifications;
 pub(crate) mod pair;
 pub(crate) mod palette;
+pub(crate) mod passkeys;
 pub(crate) mod people;
 pub(crate) mod person;
 pub(crate) mod quota;
@@ -67,7 +68,7 @@ use crate::{
 };
 
 /// The navigation. A new page that people reach from everywhere has its link here and its address in [`routes`].
-pub(crate) const NAV: [NavLink; 18] = [
+pub(crate) const NAV: [NavLink; 19] = [
     NavLink::main("/inbox", "inbox", |t| t.inbox),
     NavLink::main("/runs", "runs", |t| t.runs),
     NavLink::main("/agents", "agents", |t| t.agents),
@@ -83,6 +84,7 @@ pub(crate) const NAV: [NavLink; 18] = [
     NavLink::below("/settings", "/settings", |t| t.general),
     NavLink::below("/settings", "/notifications", |t| t.notifications).only_if(|may| may.notifications),
     NavLink::below("/settings", "/people", |t| t.people_keys),
+    NavLink::below("/settings", "/passkeys", |t| t.passkeys),
     NavLink::below("/settings", "/sessions", |t| t.sessions).only_if(|may| may.sessions),
     NavLink::below("/settings", "/rules", |t| t.rules).only_if(|may| may.rules),
     NavLink::below("/settings", "/deliveries", |t| t.deliveries),
@@ -98,6 +100,7 @@ pub(crate) fn routes() -> Router<ConsoleState> {
         .route("/inbox", get(inbox::list))
         .route("/approvals", get(inbox::moved))
         .route("/approvals/{permission}", get(approval::show).post(approval::decide))
+        .route("/approvals/{permission}/passkey", post(approval::passkey_options))
         .route("/grants/{grant}/revoke", post(inbox::revoke_grant))
         .route("/channels", get(channels::list))
         .route("/channels/{channel}", get(channel::show))
@@ -107,6 +110,7 @@ pub(crate) fn routes() -> Router<ConsoleState> {
         .route("/delegations/{delegation}", get(delegations::show))
         .route("/delegations/{delegation}/cancel", post(delegations::cancel))
         .route("/login", get(login::show).post(login::redeem))
+        .route("/login/passkey", post(login::passkey_options))
         .route("/logout", post(login::sign_out))
         .route("/language", post(language::choose))
         .route("/runs", get(runs::list).post(run_new::create))
@@ -151,6 +155,9 @@ pub(crate) fn routes() -> Router<ConsoleState> {
         .route("/notifications/{target}/test", post(notifications::test))
         .route("/service-worker.js", get(notifications::service_worker))
         .route("/offline", get(notifications::offline))
+        .route("/passkeys", get(passkeys::list).post(passkeys::add))
+        .route("/passkeys/options", post(passkeys::options))
+        .route("/passkeys/{passkey}/remove", post(passkeys::remove))
         .route("/sessions", get(sessions::list))
         .route("/sessions/{session}/end", post(sessions::end))
         .route("/rules", get(rules::show).post(rules::submit))

@@ -96,12 +96,17 @@ texts! {
     sign_in_to(host): "Sign in to {host}" zh "登录 {host}";
     login_ready: "This link works once." zh "此链接只能使用一次。";
     login_as(user, role): "This link works once. It signs you in as {user} ({role})." zh "此链接只能使用一次。你将以 {user}（{role}）的身份登录。";
-    login_lead: "Use your password or a one-time link." zh "使用密码或一次性链接登录。";
+    login_lead: "Use your password, a passkey or a one-time link." zh "使用密码、通行密钥或一次性链接登录。";
     login_how: "No password? Run this on the hub’s machine to get a one-time link." zh "没有密码？在 Hub 所在的机器上运行以下命令，获取一次性链接。";
     login_up: "`attache up` also prints one when it starts." zh "`attache up` 启动时也会打印一个链接。";
     login_bad_link: "This link has expired or was already used. Create a new one." zh "此链接已过期或已被使用。请重新生成一个。";
     login_foreign: "This form was submitted from another site, so nothing was changed. Open the link again." zh "此表单由其他网站提交，未做任何更改。请重新打开链接。";
     password: "Password" zh "密码";
+    login_passkey: "Sign in with a passkey" zh "使用通行密钥登录";
+    login_passkey_script: "Passkeys need JavaScript." zh "通行密钥需要启用脚本。";
+    login_bad_passkey: "The passkey wasn’t accepted. Try again, or use your password." zh "通行密钥未被接受。请重试，或使用密码。";
+    approval_passkey: "Approving takes your passkey. Denying doesn’t." zh "批准需要使用你的通行密钥，拒绝则不需要。";
+    approval_passkey_script: "Your passkey needs JavaScript. Without it, you can deny." zh "通行密钥需要启用脚本。未启用时，只能拒绝。";
     login_wrong: "Wrong name or password." zh "名称或密码错误。";
     login_too_often: "Too many attempts. Wait a minute, then try again." zh "尝试次数过多。请等待一分钟后重试。";
     session_over: "Your session has ended. Sign in again." zh "会话已结束，请重新登录。";
@@ -329,6 +334,9 @@ texts! {
     fact_expires: "Expires" zh "过期时间";
     fact_deferred: "Resumes" zh "继续时间";
     fact_continues: "Continues" zh "承接自";
+    fact_confirm: "To approve its steps" zh "批准其操作";
+    confirm_none: "A click is enough" zh "点击即可";
+    confirm_passkey: "Use a passkey" zh "需要通行密钥";
     fact_on_limit: "At a usage limit" zh "达到用量上限时";
     on_limit_wait: "Wait until it resets" zh "等待重置后继续";
     on_limit_fallback: "Continue with the caller’s fallback agent" zh "改由调用者指定的备用智能体继续";

@@ -6,7 +6,7 @@ use attache_protocol::{
         permission::{DecisionScope, DecisionSource, OnTimeout, PermissionState},
         permission_mode::PLAN_TOOL,
     },
-    wire::{permission::PermissionRequest, run::Run},
+    wire::{account::ApprovalConfirmation, permission::PermissionRequest, run::Run},
 };
 
 use super::{
@@ -44,6 +44,8 @@ pub(crate) struct ApprovalCard {
     pub(crate) on_channel: Option<Markup>,
     /// The complete input is shown, so an approval may apply more than once.
     pub(crate) may_stand: bool,
+    /// Approving it takes a passkey.
+    pub(crate) needs_passkey: bool,
     /// What the decision covers.
     pub(crate) bound: Markup,
     /// The decision, if there is one.
@@ -126,6 +128,7 @@ impl ApprovalCard {
                 .channel_id
                 .map(|channel| t.choice_channel(Markup::id_link("channels", &channel.to_string()))),
             may_stand: request.once.is_none(),
+            needs_passkey: request.confirm_approvals == ApprovalConfirmation::Passkey,
             bound: t.bound_to(CodeSpan(&subject(&request.subject))),
             settled: DecidedApprovalRow::new(request, view_context),
             reasons: quick_reasons(t),

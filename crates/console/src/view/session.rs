@@ -24,6 +24,7 @@ pub(crate) struct SessionListRow {
 impl SessionListRow {
     pub(crate) fn new(session: &ConsoleSession, people: &VisiblePeople, keys: &[Key], t: &'static Text) -> Self {
         let opened = match session.opened_by {
+            None if session.passkey_id.is_some() => t.session_by_passkey.to_owned(),
             None => t.session_by_password.to_owned(),
             Some(opener) => {
                 let known = keys.iter().find(|key| key.key_id == opener).map(|key| key.name.clone());

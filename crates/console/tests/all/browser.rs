@@ -48,6 +48,11 @@ impl ListeningConsole {
         browser.wait("location.pathname === '/runs'").await;
     }
 
+    /// The origin under which browsers have passkeys.
+    pub(crate) fn local(&self) -> String {
+        self.origin.replace("127.0.0.1", "localhost")
+    }
+
     pub(crate) fn at(&self, path: &str) -> String {
         format!("{}{path}", self.origin)
     }

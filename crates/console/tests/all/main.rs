@@ -24,6 +24,7 @@ mod notifications;
 mod pages;
 mod pairing;
 mod palette;
+mod passkeys;
 mod people;
 mod rules;
 mod run_log;

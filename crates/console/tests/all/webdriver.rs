@@ -158,6 +158,13 @@ impl WebdriverBrowser {
         std::fs::write(folder.join(format!("{name}.png")), base64(answer["data"].as_str().unwrap())).unwrap();
     }
 
+    /// A device with passkeys whose person is there and says yes to everything.
+    pub(crate) async fn authenticator(&self) {
+        let device = json!({"protocol": "ctap2", "transport": "internal", "hasResidentKey": true,
+            "hasUserVerification": true, "isUserConsenting": true, "isUserVerified": true});
+        self.command("POST", "/webauthn/authenticator", &device).await;
+    }
+
     /// A command of the DevTools protocol.
     pub(crate) async fn devtools(&self, command: &str, params: Value) -> Value {
         self.command("POST", "/goog/cdp/execute", &json!({"cmd": command, "params": params})).await

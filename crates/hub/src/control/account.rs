@@ -7,7 +7,7 @@ use attache_protocol::{
     rules::{command_pattern::CommandPattern, permission_mode::PermissionMode},
     wire::{
         a2a_options::A2aOptions,
-        account::{Account, AccountList, AccountRequest, Callers},
+        account::{Account, AccountList, AccountRequest, ApprovalConfirmation, Callers},
         key::KeyScope,
         permission::ApprovalPolicy,
     },
@@ -52,6 +52,10 @@ impl Handle {
             self.check_instructor(by, (owner.unwrap_or(by.user), None), INSTRUCTING).await?;
         }
         check_recipients(by, &request, request.callers.unwrap_or_default(), owner.unwrap_or(by.user))?;
+        let confirm_approvals = request.confirm_approvals.unwrap_or_default();
+        if confirm_approvals != ApprovalConfirmation::None {
+            self.check_confirmation(by, owner.unwrap_or(by.user), confirm_approvals).await?;
+        }
         if check_approving(by, &request, &ApprovalPolicy::default())? {
             self.check_instructor(by, (owner.unwrap_or(by.user), None), APPROVING).await?;
         }
@@ -75,6 +79,7 @@ impl Handle {
             callers: request.callers.unwrap_or_default(),
             run_timeout: request.run_timeout_ms.and_then(run_timeout),
             on_limit: request.on_limit.unwrap_or_default(),
+            confirm_approvals,
         };
         let context = self.context(by);
         let context = match owner {
@@ -156,6 +161,9 @@ impl Handle {
         if check_approving(by, &request, &policy_of(&account))? {
             self.check_instructor(by, (account.owner, account.runtime.as_ref()), APPROVING).await?;
         }
+        if let Some(needed) = request.confirm_approvals.filter(|needed| *needed != account.confirm_approvals) {
+            self.check_confirmation(by, account.owner, needed).await?;
+        }
         // Instructions are part of every prompt, also of the owner's own runs.
         let instructs = request.instructions.as_deref().is_some_and(|new| account.instructions.as_deref() != Some(new));
         if instructs {
@@ -198,6 +206,7 @@ impl Handle {
             callers: request.callers,
             run_timeout: request.run_timeout_ms.map(run_timeout),
             on_limit: request.on_limit,
+            confirm_approvals: request.confirm_approvals,
         };
         let updated = self.store().update_account(self.context(by), agent, patch).await.map_err(about("agent"))?;
         self.access().names.agents.forget(&updated.id);

@@ -13,9 +13,12 @@ use attache_protocol::{
         },
         permission_mode::{self, PermissionMode, PlanState, StepAssurance, StepFacts},
     },
-    wire::permission::{
-        ApprovalPolicy, CreatePermissionRequest, DecisionRequest, GrantList, PermissionAnswer, PermissionGrant,
-        PermissionList, PermissionRequest,
+    wire::{
+        account::ApprovalConfirmation,
+        permission::{
+            ApprovalPolicy, CreatePermissionRequest, DecisionRequest, GrantList, PermissionAnswer, PermissionGrant,
+            PermissionList, PermissionRequest,
+        },
     },
 };
 use attache_store::record::{
@@ -91,7 +94,7 @@ pub struct PermissionQuery {
 /// Where a decision was made, for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecisionOrigin {
-    /// The surface: `rest`, `console` or `channel`.
+    /// The surface: `rest`, `console`, `channel`, `notification`, or `passkey` for the console with a passkey.
     pub via: &'static str,
     /// The address of the person's browser or program.
     pub from: Option<String>,
@@ -137,10 +140,15 @@ impl Handle {
         let permit = by.may(Action::Work)?;
         let ((_, agent), worker) = (permit.device()?, permit.worker(request.epoch)?);
         check_permission_request(&request)?;
-        let policy = self.approval_policy(by, agent).await?;
+        let account = self.store().account(by.tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
+        let policy = policy_of(&account);
         let (expires_at, on_timeout) = self.approval_timeout(&policy);
         let ApprovalParties { callback, speaker, mode, plan } = self.approval_parties(by, run).await?;
-        let trusted = trusted(&policy, (mode, plan), &request, self.is_own_work(by, run).await?);
+        let trusted = match account.confirm_approvals {
+            ApprovalConfirmation::None => trusted(&policy, (mode, plan), &request, self.is_own_work(by, run).await?),
+            // Nobody has confirmed it.
+            ApprovalConfirmation::Passkey => None,
+        };
         let permission = NewPermission {
             id: self.env().permission_id(),
             run,
@@ -300,10 +308,27 @@ impl Handle {
         request: DecisionRequest,
         place: DecisionOrigin,
     ) -> Result<PermissionRequest> {
+        self.decide_confirmed(by, permission, request, place, ApprovalConfirmation::None).await
+    }
+
+    /// The same for a decision that the person confirmed in this way.
+    pub(super) async fn decide_confirmed(
+        &self,
+        by: &Principal,
+        permission: PermissionId,
+        request: DecisionRequest,
+        place: DecisionOrigin,
+        confirmed: ApprovalConfirmation,
+    ) -> Result<PermissionRequest> {
         let permit = by.may(Action::DecidePermission)?;
         check_decision(&request, self.now())?;
         let asked = self.find_permission(&permit, permission).await?;
         self.check_told(by, &asked).await?;
+        let needs_passkey = asked.confirm_approvals == ApprovalConfirmation::Passkey;
+        if request.approved && needs_passkey && confirmed != ApprovalConfirmation::Passkey {
+            let message = format!("Approvals of `{}` need a passkey.", asked.agent_name);
+            return Err(Error::new(Code::PasskeyRequired, message));
+        }
         // The agent is told the comment.
         if request.comment.as_deref().is_some_and(|comment| !comment.trim().is_empty()) {
             let run = self.store().run(by.tenant, asked.run).await.map_err(about("run"))?;

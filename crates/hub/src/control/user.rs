@@ -200,7 +200,7 @@ impl Handle {
 
     /// Changing an existing password requires knowing it. Setting the first one requires a credential with all of the
     /// person's rights, because a password has them all.
-    async fn check_current(
+    pub(super) async fn check_current(
         &self,
         by: &Principal,
         user: &record::user::UserRecord,

@@ -3,6 +3,7 @@
 
 use std::{
     collections::HashMap,
+    fmt,
     hash::Hash,
     net::{IpAddr, Ipv6Addr},
     sync::{Mutex, PoisonError},
@@ -157,6 +158,12 @@ impl<K: Eq + Hash + Clone> Generations<K> {
 }
 
 // === impl ClientNetwork ===
+
+impl fmt::Display for ClientNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 impl From<IpAddr> for ClientNetwork {
     fn from(address: IpAddr) -> Self {

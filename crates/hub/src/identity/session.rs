@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use attache_protocol::{
-    Actor, Json, KeyId, Secret, TenantId, Timestamp, UserId,
+    Actor, Json, KeyId, PasskeyId, Secret, TenantId, Timestamp, UserId,
     digest::hex,
     secret::{Kind, SecretHash},
     wire::{
@@ -63,6 +63,7 @@ struct NewSession {
     role: Role,
     scopes: Option<Vec<KeyScope>>,
     opener: Option<KeyId>,
+    passkey: Option<PasskeyId>,
     from: IpAddr,
 }
 
@@ -136,7 +137,8 @@ impl Handle {
         let now = self.check_proof(&PresentedCredential::Maker(maker)).await.map_err(|_| expired_link())?;
         let PrincipalKind::Key { key, role } = now.who else { return Err(expired_link()) };
         let role = role.min(target.role);
-        let new = NewSession { tenant: now.tenant, user, role, scopes: now.scopes, opener: Some(key), from };
+        let new =
+            NewSession { tenant: now.tenant, user, role, scopes: now.scopes, opener: Some(key), passkey: None, from };
         self.open_session(new)
             .await
             .map_err(|error| if error.code.http_status() == 404 { expired_link() } else { error })
@@ -163,13 +165,21 @@ impl Handle {
             by_address.give_back();
             by_name.give_back();
         }
-        let tenant = self.tenant();
         let user = judged?.ok_or_else(|| {
             Error::unauthenticated("The name or password is wrong.")
                 .hint("An admin can set a new password: `attache users set NAME --password`.")
         })?;
-        let new = NewSession { tenant, user: Some(user.id), role: user.role, scopes: None, opener: None, from };
-        self.open_session(new).await
+        self.open_session(NewSession::of_person(&user, None, from)).await
+    }
+
+    /// Opens a session for somebody who has shown this passkey of theirs.
+    pub(crate) async fn open_passkey_session(
+        &self,
+        user: &UserRecord,
+        passkey: PasskeyId,
+        from: IpAddr,
+    ) -> Result<SignedInSession> {
+        self.open_session(NewSession::of_person(user, Some(passkey), from)).await
     }
 
     /// The person with this name, if the password is correct.
@@ -189,7 +199,7 @@ impl Handle {
     }
 
     async fn open_session(&self, new: NewSession) -> Result<SignedInSession> {
-        let NewSession { tenant, user, role, scopes, opener, from } = new;
+        let NewSession { tenant, user, role, scopes, opener, passkey, from } = new;
         // A link was counted when it was created.
         if let (Some(user), None) = (user, opener) {
             self.attempts().session(user)?;
@@ -197,7 +207,7 @@ impl Handle {
         let secret = Kind::Session.generate(self.env());
         let key = NewKey {
             id: self.env().key_id(),
-            opening: Some(SessionOpening { opener, address: Some(from.to_string()) }),
+            opening: Some(SessionOpening { opener, address: Some(from.to_string()), passkey }),
             issuer: None,
             agent: None,
             name: "console".to_owned(),
@@ -225,6 +235,16 @@ impl Handle {
 fn expired_link() -> Error {
     Error::unauthenticated("This login link has already been used or has expired.")
         .remedy(attache_protocol::error::Remedy::CreateLoginLink)
+}
+
+// === impl NewSession ===
+
+impl NewSession {
+    /// Of somebody who has shown that it is them, with everything they may do.
+    const fn of_person(user: &UserRecord, passkey: Option<PasskeyId>, from: IpAddr) -> Self {
+        let (tenant, role) = (user.tenant, user.role);
+        Self { tenant, user: Some(user.id), role, scopes: None, opener: None, passkey, from }
+    }
 }
 
 // === impl PendingLogin ===

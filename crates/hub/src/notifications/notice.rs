@@ -10,7 +10,10 @@ use attache_protocol::{
         permission::{REMOTE_AGENT, hides_input},
         run::RunStatus,
     },
-    wire::notification::{NotificationChoices, NotificationDetail},
+    wire::{
+        account::ApprovalConfirmation,
+        notification::{NotificationChoices, NotificationDetail},
+    },
 };
 use attache_store::record::{
     RunRecord,
@@ -92,7 +95,9 @@ impl Notice {
             choices.detail == NotificationDetail::Full && !asked.private_agent && !hides_input(&asked.undisclosed);
         let shown = is_shown.then(|| step(asked, members.as_ref(), t));
         let is_named = asked.tool.chars().count() <= MAX_TITLE && is_plainly_shown(&asked.tool);
-        let may_approve = is_named && discloses_all(asked) && shown.as_ref().is_some_and(|shown| shown.is_complete);
+        let is_enough = asked.confirm_approvals == ApprovalConfirmation::None;
+        let may_approve =
+            is_enough && is_named && discloses_all(asked) && shown.as_ref().is_some_and(|shown| shown.is_complete);
         let id = asked.id.to_string();
         Self {
             title,

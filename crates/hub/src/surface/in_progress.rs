@@ -27,10 +27,11 @@ const MAX_QUEUED: usize = 1024;
 /// Of callers without a credential, per network.
 const MAX_ANONYMOUS_WAITS: usize = 64;
 /// What people and devices need before they have a credential. Each response is small, or in memory anyway.
-const ENTRANCES: [&str; 6] = [
+const ENTRANCES: [&str; 7] = [
     "/healthz",
     "/readyz",
     "/login",
+    "/login/passkey",
     "/api/v1/agent-runtimes/runtime/attach-via-pairing",
     "/api/v1/agent-runtimes/runtime/pairing-requests",
     "/api/v1/agent-runtimes/runtime/pairing-requests/poll",

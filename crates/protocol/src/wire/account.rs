@@ -48,6 +48,17 @@ text_enum! {
 }
 
 text_enum! {
+    /// What an approval of an agent's requests needs, beside a person who may decide.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+    pub enum ApprovalConfirmation {
+        #[default]
+        None = "none",
+        /// Their passkey, for every approval. So only people approve, and only in the console.
+        Passkey = "passkey",
+    }
+}
+
+text_enum! {
     /// What others had added to an agent.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
     pub enum AddedPart {
@@ -59,7 +70,7 @@ text_enum! {
         Peer = "peer",
         /// `approvals.webhook_url`, whoever set it.
         ApprovalWebhook = "approval_webhook",
-        /// Standing approvals by others.
+        /// Standing approvals by others, or without a passkey.
         Grants = "grants",
     }
 }
@@ -94,6 +105,10 @@ pub struct AccountRequest {
     /// What its runs do at a usage limit of its model account. Default: `fallback`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_limit: Option<OnLimit>,
+    /// What an approval of its requests needs. Only its owner can change this, in person. With `passkey`, standing approvals
+    /// end, and nothing is approved in advance. Default: `none`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm_approvals: Option<ApprovalConfirmation>,
     /// Makes the account represent an outside A2A agent, which is called instead of a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<PeerRequest>,
@@ -172,6 +187,9 @@ pub struct Account {
     /// What its runs do at a usage limit of its model account.
     #[serde(default)]
     pub on_limit: OnLimit,
+    /// What an approval of its requests needs.
+    #[serde(default)]
+    pub confirm_approvals: ApprovalConfirmation,
     /// The currently paired device, if any.
     pub runtime: Option<Runtime>,
     /// Only for an account that represents an outside A2A agent.
@@ -179,7 +197,7 @@ pub struct Account {
     pub peer: Option<PeerInfo>,
     pub created_at: Timestamp,
     pub archived_at: Option<Timestamp>,
-    /// What this change ended because the agent is now private. Only in the response to that change.
+    /// What this change ended, because the agent is now private or its approvals need a passkey. Only in the response to that change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ended: Vec<AddedPart>,
 }

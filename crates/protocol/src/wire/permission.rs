@@ -9,6 +9,7 @@ use crate::{
         permission::{DecisionScope, DecisionSource, OnTimeout, OnceReason, PermissionState},
         permission_mode::PermissionMode,
     },
+    wire::account::ApprovalConfirmation,
 };
 
 /// A worker asks for permission for a risky step. Unknown members are ignored.
@@ -84,6 +85,9 @@ pub struct PermissionRequest {
     pub once: Option<OnceReason>,
     /// Hex hash of tool, input, cwd, paths, diff and undisclosed members. The decision is bound to it.
     pub subject: String,
+    /// What an approval of it needs.
+    #[serde(default)]
+    pub confirm_approvals: ApprovalConfirmation,
     pub state: PermissionState,
     pub requested_at: Timestamp,
     pub expires_at: Option<Timestamp>,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    KeyId, Timestamp, UserId,
+    KeyId, PasskeyId, Timestamp, UserId,
     wire::key::{KeyScope, Role},
 };
 
@@ -25,8 +25,11 @@ pub struct ConsoleSession {
     pub role: Role,
     /// Null: everything the role allows.
     pub scopes: Option<Vec<KeyScope>>,
-    /// The key or session that created the login link, with which it ends. Null: opened with a password.
+    /// The key or session that created the login link, with which it ends. Null: opened with a password or passkey.
     pub opened_by: Option<KeyId>,
+    /// The passkey that it was opened with, and ends with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passkey_id: Option<PasskeyId>,
     /// The browser's address when it signed in.
     pub address: Option<String>,
     pub created_at: Timestamp,

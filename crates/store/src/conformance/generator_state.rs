@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use attache_protocol::{
     AgentId, ArtifactId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId,
-    NotificationTargetId, PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId,
+    NotificationTargetId, PasskeyId, PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId,
     rules::quota::UtcDay, secret::SecretHash,
 };
 
@@ -70,6 +70,7 @@ pub(super) struct GeneratorState {
     /// Agents that are outside agents.
     pub(super) outsiders: Vec<AgentId>,
     pub(super) users: Vec<UserId>,
+    pub(super) passkeys: Vec<(PasskeyId, UserId)>,
     /// The version of the access rules.
     pub(super) rules: i64,
     /// Targets that quotas were set for.
@@ -218,6 +219,7 @@ impl GeneratorState {
             (StoreStep::PublishDelegation(_, new), _) if !self.delegations.contains(&new.id) => {
                 self.delegations.push(new.id);
             }
+            (StoreStep::AddPasskey(_, new), _) => self.passkeys.push((new.id, new.user)),
             (StoreStep::CreateNotificationTarget(_, new), _) => self.notification_targets.push(new.id),
             (StoreStep::AddNotifications(_, _, seq, targets), StepValue::Count(made)) if *made > 0 => {
                 let told = targets.iter().map(|target| DeliveryId::of_notification(*target, *seq));

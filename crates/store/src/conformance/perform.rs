@@ -239,6 +239,15 @@ pub async fn perform(store: &dyn Store, step: StoreStep) -> StepResult {
         }
         StoreStep::PushConfigs(tenant, run) => StepValue::PushConfigs(store.push_configs(tenant, run).await?),
 
+        StoreStep::AddPasskey(context, new) => StepValue::Passkeys(vec![store.add_passkey(context, new).await?]),
+        StoreStep::Passkey(tenant, credential) => StepValue::Passkeys(vec![store.passkey(tenant, &credential).await?]),
+        StoreStep::Passkeys(tenant, user) => StepValue::Passkeys(store.passkeys(tenant, user).await?),
+        StoreStep::UsePasskey { tenant, passkey, counter, at } => {
+            StepValue::Held(store.use_passkey(tenant, passkey, counter, at).await?)
+        }
+        StoreStep::RemovePasskey(context, user, passkey) => {
+            StepValue::Passkeys(vec![store.remove_passkey(context, user, passkey).await?])
+        }
         StoreStep::CreateNotificationTarget(context, new) => {
             StepValue::NotificationTargets(vec![store.create_notification_target(context, new).await?])
         }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use attache_protocol::{
     AgentId, ArtifactId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId, NodeId,
-    NotificationTargetId, PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId, WorkspaceId,
+    NotificationTargetId, PasskeyId, PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId,
+    WorkspaceId,
     rules::{
         quota::{QuotaLimits, UtcDay},
         run::WorkerRef,
@@ -24,6 +25,7 @@ use crate::{
         delivery::{AttemptDecision, DeliveryAttempt, DeliveryFilter},
         node::NodeRecord,
         notification::NewNotificationTarget,
+        passkey::NewPasskey,
         peer::{NewPeer, NewPeerTask, PeerTaskChange, PinnedCard},
         push::NewPushConfig,
         quota::QuotaTarget,
@@ -221,6 +223,16 @@ pub enum StoreStep {
     UpdateUser(WriteContext, UserRef, UserPatch, Option<KeyId>),
     RemoveUser(WriteContext, UserRef),
     User(TenantId, UserRef),
+    AddPasskey(WriteContext, NewPasskey),
+    Passkey(TenantId, Vec<u8>),
+    Passkeys(TenantId, UserId),
+    UsePasskey {
+        tenant: TenantId,
+        passkey: PasskeyId,
+        counter: u32,
+        at: Timestamp,
+    },
+    RemovePasskey(WriteContext, UserId, PasskeyId),
     KeyCredential(KeyId),
     AccessRules(TenantId),
     RecordEvent(WriteContext, AuditEvent),

@@ -75,6 +75,7 @@ pub(super) fn reads(known: &GeneratorState, at: Option<Timestamp>) -> Vec<StoreS
     reads.extend(known.agents.iter().map(|agent| StoreStep::List { tenant, list: tasks_of(*agent), limit: 7 }));
     reads.extend(known.runs.iter().map(|run| StoreStep::WorktreeDecision(tenant, *run)));
     reads.extend(known.pushes.iter().map(|run| StoreStep::PushConfigs(tenant, *run)));
+    reads.extend(known.users.iter().map(|user| StoreStep::Passkeys(tenant, *user)));
     reads.extend(known.users.iter().map(|user| StoreStep::User(tenant, UserRef::Id(*user))));
     reads.extend(known.keys.iter().map(|key| StoreStep::KeyCredential(*key)));
     if let Some(at) = at {

@@ -1,7 +1,7 @@
 //! Log rows of keys and sessions, and of events that only the log keeps.
 
 use attache_protocol::{
-    DelegationId, EventKind, Json, KeyId, Timestamp, TunnelId, UserId,
+    DelegationId, EventKind, Json, KeyId, PasskeyId, Timestamp, TunnelId, UserId,
     wire::key::{KeyScope, Role},
 };
 use serde::Serialize;
@@ -26,9 +26,11 @@ struct SessionOpenedData<'a> {
     session_id: KeyId,
     user_id: Option<UserId>,
     role: Role,
-    /// The key or session. `null` for a login by password.
+    /// The key or session. `null` for a login by password or passkey.
     opener: Option<KeyId>,
     address: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    passkey_id: Option<PasskeyId>,
 }
 
 #[derive(Serialize)]
@@ -78,6 +80,7 @@ pub(crate) fn created(key: &KeyRecord) -> LogEntry {
                 role: key.role,
                 opener: opening.opener,
                 address: opening.address.as_deref(),
+                passkey_id: opening.passkey,
             };
             (EventKind::SessionOpened, Json::of(&row))
         }

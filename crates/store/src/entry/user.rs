@@ -2,7 +2,7 @@
 //! [`crate::DeliveryStore`].
 
 use attache_protocol::{
-    AgentId, DeliveryId, EventKind, Json, RunId, UserId,
+    AgentId, DeliveryId, EventKind, Json, PasskeyId, RunId, UserId,
     digest::hex,
     rules::quota::{QuotaLimits, usd},
     wire::key::Role,
@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::LogEntry;
 use crate::record::{
     delivery::{DeliveryAttempt, DeliveryRecord},
+    passkey::PasskeyRecord,
     quota::QuotaTarget,
     user::{AccessRulesRecord, UserPatch, UserRecord},
 };
@@ -33,6 +34,13 @@ struct UserUpdatedData<'a> {
 
 #[derive(Serialize)]
 struct UserRemovedData<'a> {
+    user_id: UserId,
+    name: &'a str,
+}
+
+#[derive(Serialize)]
+struct PasskeyData<'a> {
+    passkey_id: PasskeyId,
     user_id: UserId,
     name: &'a str,
 }
@@ -94,6 +102,18 @@ pub(crate) fn user_updated(user: UserId, patch: &UserPatch) -> LogEntry {
 
 pub(crate) fn user_removed(user: &UserRecord) -> LogEntry {
     (EventKind::UserRemoved, Json::of(&UserRemovedData { user_id: user.id, name: &user.name }))
+}
+
+pub(crate) fn passkey_added(passkey: &PasskeyRecord) -> LogEntry {
+    (EventKind::PasskeyAdded, passkey_data(passkey))
+}
+
+pub(crate) fn passkey_removed(passkey: &PasskeyRecord) -> LogEntry {
+    (EventKind::PasskeyRemoved, passkey_data(passkey))
+}
+
+fn passkey_data(passkey: &PasskeyRecord) -> Json {
+    Json::of(&PasskeyData { passkey_id: passkey.id, user_id: passkey.user, name: &passkey.name })
 }
 
 pub(crate) fn rules_changed(rules: &AccessRulesRecord) -> LogEntry {

@@ -37,6 +37,7 @@ impl ModelState {
             callers,
             run_timeout,
             on_limit,
+            confirm_approvals,
             archived_names: _,
             author: _,
         } = new;
@@ -55,6 +56,7 @@ impl ModelState {
             private_until: None,
             run_timeout,
             on_limit,
+            confirm_approvals,
             created_at: context.at,
             archived_at: None,
             runtime: None,
@@ -91,6 +93,9 @@ impl ModelState {
         } else {
             (dropped, ended) = (before.given_approvals(&patch), Vec::new());
         }
+        if self.accounts[&id].demands_passkey(&patch) && self.revoke_grants(context, |record| record.agent == id) {
+            ended.push(AddedPart::Grants);
+        }
         let entry = entry::agent_updated(id, &patch, &ended);
         self.woken.push(WakeHint::Rights(context.tenant));
         let AccountPatch {
@@ -106,6 +111,7 @@ impl ModelState {
             callers,
             run_timeout,
             on_limit,
+            confirm_approvals,
         } = patch;
         let account = self.accounts.get_mut(&id).expect("it was just found");
         if let Some(name) = name.filter(|name| *name != account.name) {
@@ -123,6 +129,7 @@ impl ModelState {
         account.private_until = private_until;
         account.run_timeout = run_timeout.unwrap_or(account.run_timeout);
         account.on_limit = on_limit.unwrap_or(account.on_limit);
+        account.confirm_approvals = confirm_approvals.unwrap_or(account.confirm_approvals);
         self.append(context.tenant, context.at, &context.actor, entry);
         Ok(AccountRecord { ended, ..self.shown_account(id) })
     }

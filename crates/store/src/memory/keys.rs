@@ -8,7 +8,10 @@ use super::{
 };
 use crate::{
     Error, Result, WakeHint, WriteContext, entry,
-    record::{AgentRef, KeyKind, KeyRecord, ListPage, NewKey, Pagination, StoredCredential, TokenState},
+    record::{
+        AgentRef, KeyKind, KeyRecord, ListPage, NewKey, Pagination, StoredCredential, TokenState,
+        passkey::PasskeyRecord,
+    },
 };
 
 // === impl ModelState ===
@@ -65,6 +68,12 @@ impl ModelState {
         self.known_tenant(context.tenant)?;
         if let Some(user) = new.user {
             self.present_user(context.tenant, user)?;
+        }
+        if let Some(passkey) = new.opening.as_ref().and_then(|opening| opening.passkey) {
+            let is_theirs = |known: &PasskeyRecord| known.id == passkey && Some(known.user) == new.user;
+            if !self.passkeys.iter().any(is_theirs) {
+                return Err(Error::NotFound);
+            }
         }
         if let Some(agent) = new.agent {
             self.living_agent(context.tenant, &AgentRef::Id(agent))?;

@@ -10,6 +10,7 @@ use attache_protocol::{
         },
         run::{FailureCode, RunCommand, WaitReason, WorkerRef},
     },
+    wire::account::ApprovalConfirmation,
 };
 
 use super::{
@@ -87,6 +88,7 @@ impl ModelState {
             diff: new.diff,
             undisclosed: new.undisclosed,
             private_agent: new.private_agent,
+            confirm_approvals: ApprovalConfirmation::default(),
             used_by: None,
             subject: new.subject,
             request: new.request,
@@ -367,10 +369,12 @@ impl ModelState {
         made_by.settled.as_ref()?.decision.clone()
     }
 
-    /// The permission with its agent's name of now.
+    /// The permission with its agent's name and setting of now.
     fn shown_permission(&self, id: PermissionId) -> PermissionRecord {
         let (_, permission) = &self.permissions[&id];
-        PermissionRecord { agent_name: self.accounts[&permission.agent].name.clone(), ..permission.clone() }
+        let agent = &self.accounts[&permission.agent];
+        let (agent_name, confirm_approvals) = (agent.name.clone(), agent.confirm_approvals);
+        PermissionRecord { agent_name, confirm_approvals, ..permission.clone() }
     }
 }
 

@@ -27,6 +27,7 @@ use crate::{
         delivery::DeliveryRecord,
         node::NodeRecord,
         notification::NotificationTargetRecord,
+        passkey::PasskeyRecord,
         peer,
         push::PushConfigRecord,
         quota::QuotaTarget,
@@ -82,6 +83,8 @@ pub(super) struct ModelState {
     /// Including removed ones.
     pub(super) users: BTreeMap<UserId, UserRecord>,
     pub(super) saved_views: BTreeMap<UserId, Vec<SavedView>>,
+    /// In order of creation.
+    pub(super) passkeys: Vec<PasskeyRecord>,
     pub(super) rules: BTreeMap<TenantId, AccessRulesRecord>,
     pub(super) quotas: BTreeMap<(TenantId, QuotaTarget), QuotaLimits>,
     pub(super) peers: ModelTable<AgentId, peer::PeerRecord>,

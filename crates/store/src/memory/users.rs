@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use attache_protocol::{
-    KeyId, RuntimeId, TenantId, UserId,
+    KeyId, PasskeyId, RuntimeId, TenantId, Timestamp, UserId,
     wire::{key::Role, runtime::RuntimeState},
 };
 
@@ -17,6 +17,7 @@ use crate::{
     Error, Result, UserStore, WakeHint, WriteContext, entry,
     record::{
         AuditEvent, KeyKind, ListPage, Pagination, RuntimeKind, StoredCredential,
+        passkey::{NewPasskey, PasskeyRecord},
         user::{AccessRulesRecord, NewUser, SavedView, UserPatch, UserRecord, UserRef},
     },
 };
@@ -84,6 +85,26 @@ impl ModelState {
         }
     }
 
+    fn add_passkey(&mut self, context: &WriteContext, new: NewPasskey) -> Result<PasskeyRecord> {
+        self.present_user(context.tenant, new.user)?;
+        if self.passkeys.iter().any(|known| known.credential == new.credential) {
+            return Err(Error::NameTaken);
+        }
+        let passkey = new.into_record(context.tenant, context.at);
+        self.append(context.tenant, context.at, &context.actor, entry::user::passkey_added(&passkey));
+        self.passkeys.push(passkey.clone());
+        Ok(passkey)
+    }
+
+    fn remove_passkey(&mut self, context: &WriteContext, user: UserId, id: PasskeyId) -> Result<PasskeyRecord> {
+        let is_meant = |known: &PasskeyRecord| known.tenant == context.tenant && known.user == user && known.id == id;
+        let place = self.passkeys.iter().position(is_meant).ok_or(Error::NotFound)?;
+        let removed = self.passkeys.remove(place);
+        self.revoke_keys(context, |stored| stored.key.passkey() == Some(id) && stored.key.revoked_at.is_none());
+        self.append(context.tenant, context.at, &context.actor, entry::user::passkey_removed(&removed));
+        Ok(removed)
+    }
+
     fn remove_user(&mut self, context: &WriteContext, user: &UserRef) -> Result<UserRecord> {
         let user = self.user(context.tenant, user)?.clone();
         if user.removed_at.is_some() {
@@ -94,6 +115,7 @@ impl ModelState {
         self.revoke_keys(context, |stored| stored.key.user == Some(user.id));
         self.revoke_grants(context, |record| record.maker.user == Some(user.id));
         self.saved_views.remove(&user.id);
+        self.passkeys.retain(|passkey| passkey.user != user.id);
         self.append(context.tenant, context.at, &context.actor, entry::user::user_removed(&user));
         self.woken.push(WakeHint::Rights(context.tenant));
         let removed = UserRecord { removed_at: Some(context.at), ..user };
@@ -241,6 +263,41 @@ impl UserStore for MemoryStore {
             state.user(tenant, &UserRef::Id(user))?;
             Ok(state.saved_views.get(&user).cloned().unwrap_or_default())
         })
+    }
+
+    async fn add_passkey(&self, context: WriteContext, passkey: NewPasskey) -> Result<PasskeyRecord> {
+        self.write(|state| state.add_passkey(&context, passkey))
+    }
+
+    async fn passkey(&self, tenant: TenantId, credential: &[u8]) -> Result<PasskeyRecord> {
+        self.read(|state| {
+            let mut passkeys = state.passkeys.iter();
+            let found = passkeys.find(|known| known.tenant == tenant && known.credential == credential);
+            found.cloned().ok_or(Error::NotFound)
+        })
+    }
+
+    async fn passkeys(&self, tenant: TenantId, user: UserId) -> Result<Vec<PasskeyRecord>> {
+        self.read(|state| {
+            state.user(tenant, &UserRef::Id(user))?;
+            Ok(state.passkeys.iter().filter(|known| known.user == user).cloned().collect())
+        })
+    }
+
+    async fn use_passkey(&self, tenant: TenantId, passkey: PasskeyId, counter: u32, at: Timestamp) -> Result<bool> {
+        self.write(|state| {
+            let mut passkeys = state.passkeys.iter_mut();
+            let found = passkeys.find(|known| known.tenant == tenant && known.id == passkey).ok_or(Error::NotFound)?;
+            let accepted = found.accepts(counter);
+            if accepted {
+                (found.counter, found.last_used_at) = (counter, Some(at));
+            }
+            Ok(accepted)
+        })
+    }
+
+    async fn remove_passkey(&self, context: WriteContext, user: UserId, passkey: PasskeyId) -> Result<PasskeyRecord> {
+        self.write(|state| state.remove_passkey(&context, user, passkey))
     }
 
     async fn key_credential(&self, key: KeyId) -> Result<Option<StoredCredential>> {

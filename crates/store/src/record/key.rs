@@ -1,7 +1,7 @@
 //! API keys of people and programs, browser sessions, and related events that only the log keeps.
 
 use attache_protocol::{
-    AgentId, DelegationId, KeyId, Timestamp, TunnelId, UserId,
+    AgentId, DelegationId, KeyId, PasskeyId, Timestamp, TunnelId, UserId,
     secret::SecretHash,
     wire::key::{KeyScope, Role},
 };
@@ -13,11 +13,13 @@ pub enum KeyKind {
     Session,
 }
 
-/// How a session was opened. It ends with its opener.
+/// How a session was opened. It ends with its opener or its passkey.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionOpening {
-    /// The key or session that created the login link. `None` for a login by password.
+    /// The key or session that created the login link. `None` for a login by password or passkey.
     pub opener: Option<KeyId>,
+    /// The passkey that its user signed in with.
+    pub passkey: Option<PasskeyId>,
     /// The address of the browser.
     pub address: Option<String>,
 }
@@ -106,6 +108,11 @@ impl NewKey {
 // === impl KeyRecord ===
 
 impl KeyRecord {
+    /// The passkey that opened this session.
+    pub fn passkey(&self) -> Option<PasskeyId> {
+        self.opening.as_ref().and_then(|opening| opening.passkey)
+    }
+
     pub const fn kind(&self) -> KeyKind {
         KeyKind::of(self.opening.as_ref())
     }

@@ -3,7 +3,10 @@
 use attache_protocol::{
     Json, UserId,
     rules::permission_mode::PermissionMode,
-    wire::{account::Callers, permission::ApprovalPolicy},
+    wire::{
+        account::{ApprovalConfirmation, Callers},
+        permission::ApprovalPolicy,
+    },
 };
 
 use super::{AccountPatch, AccountRecord, RuntimeKind, RuntimeRecord};
@@ -36,6 +39,12 @@ impl AccountRecord {
         let policy: ApprovalPolicy = self.approvals.as_ref().filter(|_| patch.approvals.is_none())?.parse().ok()?;
         let given = ApprovalPolicy { mode: untrusting(policy.mode), trusted_commands: Vec::new(), ..policy.clone() };
         (given != policy).then(|| Json::of(&given))
+    }
+
+    /// Whether approvals need a passkey from this change on. Those that stand were given without one.
+    pub(crate) fn demands_passkey(&self, patch: &AccountPatch) -> bool {
+        let before = self.confirm_approvals;
+        before != ApprovalConfirmation::Passkey && patch.confirm_approvals == Some(ApprovalConfirmation::Passkey)
     }
 
     /// Only the owner pairs a private agent.

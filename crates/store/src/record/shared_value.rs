@@ -7,6 +7,10 @@ text_enum! {
     plain pub enum SharedValueKind {
         /// Whom a login link signs in.
         LoginLink = "login_link",
+        /// Which page asked for a passkey to sign in with. Nobody is known yet.
+        SignInChallenge = "sign_in_challenge",
+        /// What a signed-in person confirms with a passkey, or adds.
+        PasskeyChallenge = "passkey_challenge",
         /// The secrets of a delegation's START, sealed by the hub.
         StartSecrets = "start_secrets",
         /// What a device reported last, sealed by the hub.

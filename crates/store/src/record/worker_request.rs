@@ -11,7 +11,7 @@ use attache_protocol::{
         permission_mode::PlanState,
         run::{RunStatus, WaitReason},
     },
-    wire::input_request::WorkerRequestState,
+    wire::{account::ApprovalConfirmation, input_request::WorkerRequestState},
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +71,8 @@ pub struct PermissionRecord {
     pub undisclosed: Vec<String>,
     /// It is a call to a private agent.
     pub private_agent: bool,
+    /// What an approval needs: the agent's current setting.
+    pub confirm_approvals: ApprovalConfirmation,
     pub subject: PermissionSubject,
     /// The asker's own id for the question; on a channel, the request's `msg_id`.
     pub request: Option<String>,

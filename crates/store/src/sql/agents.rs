@@ -4,7 +4,7 @@ use super::connection::{Connection, OptionalExtension as _};
 use attache_protocol::{
     AgentId, Json, TenantId, Timestamp, UserId,
     log::GENESIS,
-    wire::account::{AddedPart, OnLimit},
+    wire::account::{AddedPart, ApprovalConfirmation, OnLimit},
 };
 use rusqlite::params;
 
@@ -56,8 +56,8 @@ impl WriteTransaction<'_, '_> {
         self.connection
             .prepare_cached(
                 "insert into agent_accounts (id, tenant, name, description, instructions, skills, a2a, created,
-                    approvals, owner, callers, run_timeout, on_limit, instructed_by, approved_by)
-                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+                    approvals, owner, callers, run_timeout, on_limit, confirm_approvals, instructed_by, approved_by)
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
             )?
             .execute(params![
                 IdBytes(new.id.uuid()),
@@ -73,6 +73,7 @@ impl WriteTransaction<'_, '_> {
                 rows::callers_number(new.callers),
                 new.run_timeout.map(rows::millis),
                 new.on_limit.as_str(),
+                new.confirm_approvals.as_str(),
                 authors.instructions.map(|user| IdBytes(user.uuid())),
                 authors.approvals.map(|user| IdBytes(user.uuid())),
             ])?;
@@ -107,6 +108,9 @@ impl WriteTransaction<'_, '_> {
         } else {
             (approvals, ended) = (account.given_approvals(patch), Vec::new());
         }
+        if account.demands_passkey(patch) && self.revoke_grants_of_agent(context, account.id)? {
+            ended.push(AddedPart::Grants);
+        }
         let authors = account.authors_after(patch);
         self.connection
             .prepare_cached(
@@ -114,7 +118,8 @@ impl WriteTransaction<'_, '_> {
                     instructions = coalesce(?4, instructions), skills = coalesce(?5, skills), a2a = coalesce(?6, a2a),
                     approvals = coalesce(?7, approvals), owner = case when ?8 then ?9 else owner end,
                     callers = coalesce(?10, callers), run_timeout = case when ?11 then ?12 else run_timeout end,
-                    private_until = ?13, on_limit = coalesce(?14, on_limit), instructed_by = ?15, approved_by = ?16
+                    private_until = ?13, on_limit = coalesce(?14, on_limit),
+                    confirm_approvals = coalesce(?15, confirm_approvals), instructed_by = ?16, approved_by = ?17
                  where id = ?1",
             )?
             .execute(params![
@@ -132,6 +137,7 @@ impl WriteTransaction<'_, '_> {
                 patch.run_timeout.flatten().map(rows::millis),
                 account.private_until_after(patch, context.at).map(Timestamp::millis),
                 patch.on_limit.map(OnLimit::as_str),
+                patch.confirm_approvals.map(ApprovalConfirmation::as_str),
                 authors.instructions.map(|user| IdBytes(user.uuid())),
                 authors.approvals.map(|user| IdBytes(user.uuid())),
             ])?;

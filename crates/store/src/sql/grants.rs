@@ -109,6 +109,11 @@ impl WriteTransaction<'_, '_> {
         self.revoke_grants(context, &others, &[&IdBytes(agent.uuid()), &owner])
     }
 
+    /// Revokes every approval for an agent. Whether there were any.
+    pub(super) fn revoke_grants_of_agent(&mut self, context: &WriteContext, agent: AgentId) -> Result<bool> {
+        self.revoke_grants(context, "agent = ?1", &[&IdBytes(agent.uuid())])
+    }
+
     fn revoke_grants(&mut self, context: &WriteContext, which: &str, values: &[&dyn ToSql]) -> Result<bool> {
         let sql =
             format!("select id from permission_grants where {which} and approved = 1 and revoked is null order by no");

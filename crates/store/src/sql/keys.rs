@@ -15,7 +15,7 @@ use crate::{
 
 /// The columns that [`rows::key`] reads, with their table.
 pub(super) const KEY: &str =
-    "id, name, role, created, expires, revoked, user, scopes, kind, opener, address, agent from api_keys";
+    "id, name, role, created, expires, revoked, user, scopes, kind, opener, address, agent, passkey from api_keys";
 
 /// The columns that [`worth`] reads, with their tables.
 const WORTH: &str = "k.tenant, k.id, k.user, k.role, u.role, k.scopes, k.expires, \
@@ -37,6 +37,9 @@ impl WriteTransaction<'_, '_> {
         if let Some(user) = new.user {
             self.present_user(context.tenant, &UserRef::Id(user))?;
         }
+        if let Some(passkey) = new.opening.as_ref().and_then(|opening| opening.passkey) {
+            self.check_passkey(passkey, new.user)?;
+        }
         if let Some(agent) = new.agent
             && self.account(context.tenant, &AgentRef::Id(agent))?.archived_at.is_some()
         {
@@ -53,8 +56,8 @@ impl WriteTransaction<'_, '_> {
         }
         self.connection.execute(
             "insert into api_keys (id, tenant, kind, name, role, secret, created, expires, user, scopes, opener,
-                address, agent)
-             values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+                address, agent, passkey)
+             values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
             params![
                 IdBytes(new.id.uuid()),
                 IdBytes(context.tenant.uuid()),
@@ -69,6 +72,7 @@ impl WriteTransaction<'_, '_> {
                 new.opener().map(|opener| IdBytes(opener.uuid())),
                 opening.address,
                 new.agent.map(|agent| IdBytes(agent.uuid())),
+                opening.passkey.map(|passkey| IdBytes(passkey.uuid())),
             ],
         )?;
         let key = self.key(context.tenant, new.id)?;

@@ -46,6 +46,7 @@ mod open;
 mod open_postgres;
 mod owner;
 mod packed_state;
+mod passkeys;
 mod peer_tasks;
 mod peers;
 mod permissions;

@@ -37,6 +37,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0026_shared_values.sql"),
     include_str!("migrations/0027_writer_changes.sql"),
     include_str!("migrations/0028_worktree_decisions.sql"),
+    include_str!("migrations/0029_passkeys.sql"),
     include_str!("migrations/0030_authors.sql"),
 ];
 

@@ -36,6 +36,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0026_shared_values.postgres.sql"),
     include_str!("migrations/0027_writer_changes.postgres.sql"),
     include_str!("migrations/0028_worktree_decisions.postgres.sql"),
+    include_str!("migrations/0029_passkeys.postgres.sql"),
     include_str!("migrations/0030_authors.postgres.sql"),
 ];
 

@@ -36,7 +36,8 @@ use crate::{
 /// The columns that [`permission`] reads, with their tables.
 const PERMISSION: &str = "p.id, p.run, p.agent, a.name, p.conversation, p.runtime, p.epoch, p.channel, p.tool, p.input, \
      p.cwd, p.paths, p.reason, p.risk, p.subject, p.request, p.requested, p.expires, p.on_timeout, p.state, p.decided, \
-     p.decided_by, p.source, p.decided_via, p.decided_from, p.permission_grant, p.decision, p.diff, p.undisclosed, p.private_agent, p.used_by \
+     p.decided_by, p.source, p.decided_via, p.decided_from, p.permission_grant, p.decision, p.diff, p.undisclosed, p.private_agent, p.used_by, \
+     a.confirm_approvals \
      from permission_requests p cross join agent_accounts a on a.id = p.agent";
 
 /// The effect of a settled permission on its run.
@@ -436,6 +437,7 @@ fn permission(row: &Row<'_>) -> rusqlite::Result<PermissionRecord> {
         },
         private_agent: row.get(29)?,
         used_by: row.get::<Option<_>>(30)?.map(rows::run_id),
+        confirm_approvals: rows::confirm_approvals(row, 31)?,
         subject: PermissionSubject(row.get(14)?),
         request: row.get(15)?,
         requested_at: rows::time(row, 16)?,

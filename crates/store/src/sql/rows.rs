@@ -4,14 +4,14 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
 use attache_protocol::{
     Actor, AgentId, ArtifactId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId,
-    MessageId, NodeId, NotificationTargetId, PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId,
+    MessageId, NodeId, NotificationTargetId, PasskeyId, PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId,
     WorkerRequestId, WorkspaceId,
     rules::{
         quota::{QuotaReservation, UtcDay},
         run::{Claim, RunEnd, RunLifecycle, RunPhase, RunStatus, RunWaits},
     },
     wire::{
-        account::{Callers, OnLimit},
+        account::{ApprovalConfirmation, Callers, OnLimit},
         conversation,
         key::{KeyScope, Role},
         runtime::RuntimeState,
@@ -44,7 +44,7 @@ pub(super) const RUN: &str = "r.id, r.uid, r.tenant, r.agent, r.status, r.until,
 pub(super) const ACCOUNT: &str = "a.id, a.tenant, a.name, a.description, a.instructions, a.skills, a.a2a, a.created, \
      a.archived, t.id, t.tenant, t.agent, t.state, t.online, t.device_name, t.labels, t.attached, t.heartbeat, t.ended, \
      t.kind, t.extensions, t.token_rotated, t.token_reused, t.paired_by, a.approvals, a.owner, a.callers, \
-     a.run_timeout, a.private_until, a.on_limit, a.instructed_by, a.approved_by \
+     a.run_timeout, a.private_until, a.on_limit, a.confirm_approvals, a.instructed_by, a.approved_by \
      from agent_accounts a left join agent_runtimes t on t.agent = a.id and t.state = 0";
 
 pub(super) const RUNTIME: &str = "id, tenant, agent, state, online, device_name, labels, attached, heartbeat, ended, \
@@ -118,6 +118,7 @@ id_reader! {
     artifact_id ArtifactId;
     message_id MessageId;
     key_id KeyId;
+    passkey_id PasskeyId;
     channel_id ChannelId;
     node_id NodeId;
     permission_id PermissionId;
@@ -391,7 +392,8 @@ pub(super) fn account(row: &Row<'_>) -> rusqlite::Result<AccountRecord> {
             .and_then(|millis| u64::try_from(millis).ok())
             .map(Duration::from_millis),
         on_limit: on_limit(row, 29)?,
-        authors: AccountAuthors { instructions: maybe_user(row, 30)?, approvals: maybe_user(row, 31)? },
+        confirm_approvals: confirm_approvals(row, 30)?,
+        authors: AccountAuthors { instructions: maybe_user(row, 31)?, approvals: maybe_user(row, 32)? },
         created_at: time(row, 7)?,
         archived_at: maybe_time(row, 8)?,
         runtime,
@@ -403,6 +405,14 @@ fn on_limit(row: &Row<'_>, column: usize) -> rusqlite::Result<OnLimit> {
     match row.get::<Option<String>>(column)? {
         Some(text) => OnLimit::from_text(&text).ok_or_else(|| corrupt(column, "an unknown reaction to usage limits")),
         None => Ok(OnLimit::default()),
+    }
+}
+
+pub(super) fn confirm_approvals(row: &Row<'_>, column: usize) -> rusqlite::Result<ApprovalConfirmation> {
+    match row.get::<Option<String>>(column)? {
+        Some(text) => ApprovalConfirmation::from_text(&text)
+            .ok_or_else(|| corrupt(column, "not what an approval of an agent's requests needs")),
+        None => Ok(ApprovalConfirmation::default()),
     }
 }
 
@@ -473,11 +483,16 @@ pub(super) fn maybe_key(row: &Row<'_>, column: usize) -> rusqlite::Result<Option
     Ok(row.get::<Option<[u8; 16]>>(column)?.map(key_id))
 }
 
+fn opening(row: &Row<'_>) -> rusqlite::Result<SessionOpening> {
+    let passkey = row.get::<Option<_>>(12)?.map(passkey_id);
+    Ok(SessionOpening { opener: maybe_key(row, 9)?, address: row.get(10)?, passkey })
+}
+
 /// Reads [`super::keys::KEY`].
 pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<KeyRecord> {
     let (opening, issuer) = match key_kind(row, 8)? {
         KeyKind::Api => (None, maybe_key(row, 9)?),
-        KeyKind::Session => (Some(SessionOpening { opener: maybe_key(row, 9)?, address: row.get(10)? }), None),
+        KeyKind::Session => (Some(opening(row)?), None),
     };
     Ok(KeyRecord {
         user: maybe_user(row, 6)?,

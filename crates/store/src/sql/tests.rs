@@ -12,7 +12,7 @@ use attache_protocol::{
         run::{self, RunStatus, WorkerRef},
     },
     secret::SecretHash,
-    wire::account::{Callers, OnLimit},
+    wire::account::{ApprovalConfirmation, Callers, OnLimit},
 };
 use tempfile::TempDir;
 
@@ -61,6 +61,7 @@ impl StoreFixture {
             callers: Callers::Everyone,
             run_timeout: None,
             on_limit: OnLimit::default(),
+            confirm_approvals: ApprovalConfirmation::default(),
         };
         let agent = store.create_account(WriteContext::new(tenant, "system", env.now()), account).await.unwrap().id;
         let runtime = NewRuntime {

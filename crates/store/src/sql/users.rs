@@ -2,13 +2,13 @@
 
 use super::connection::{Connection, OptionalExtension as _, Row};
 use async_trait::async_trait;
-use attache_protocol::{KeyId, Secret, TenantId, UserId, wire::key::Role};
+use attache_protocol::{KeyId, PasskeyId, Secret, TenantId, Timestamp, UserId, wire::key::Role};
 use rusqlite::params;
 
 use super::{
     SqlStore,
     keys::{self, KeyRevocation},
-    lists,
+    lists, passkeys,
     rows::{self, IdBytes},
     saved_views,
     writer::WriteTransaction,
@@ -17,6 +17,7 @@ use crate::{
     Error, Result, UserStore, WakeHint, WriteContext, entry,
     record::{
         AuditEvent, ListPage, Pagination, RuntimeKind, StoredCredential,
+        passkey::{NewPasskey, PasskeyRecord},
         user::{AccessRulesRecord, NewUser, SavedView, UserPatch, UserRecord, UserRef},
     },
 };
@@ -98,6 +99,7 @@ impl WriteTransaction<'_, '_> {
         self.revoke_keys(context, user.id, KeyRevocation::All)?;
         self.revoke_grants_of_user(context, user.id)?;
         self.remove_views_of(user.id)?;
+        self.remove_passkeys_of(user.id)?;
         self.log(context.tenant, context.stamp(), &entry::user::user_removed(&user), None)?;
         self.woken.push(WakeHint::Rights(context.tenant));
         self.connection
@@ -276,6 +278,27 @@ impl UserStore for SqlStore {
 
     async fn saved_views(&self, tenant: TenantId, user: UserId) -> Result<Vec<SavedView>> {
         self.read(move |connection| saved_views::saved_views(connection, tenant, user)).await
+    }
+
+    async fn add_passkey(&self, context: WriteContext, passkey: NewPasskey) -> Result<PasskeyRecord> {
+        self.write(move |transaction| transaction.add_passkey(&context, passkey)).await
+    }
+
+    async fn passkey(&self, tenant: TenantId, credential: &[u8]) -> Result<PasskeyRecord> {
+        let credential = credential.to_owned();
+        self.read(move |connection| passkeys::passkey(connection, tenant, &credential)).await
+    }
+
+    async fn passkeys(&self, tenant: TenantId, user: UserId) -> Result<Vec<PasskeyRecord>> {
+        self.read(move |connection| passkeys::passkeys(connection, tenant, user)).await
+    }
+
+    async fn use_passkey(&self, tenant: TenantId, passkey: PasskeyId, counter: u32, at: Timestamp) -> Result<bool> {
+        self.write(move |transaction| transaction.use_passkey(tenant, passkey, counter, at)).await
+    }
+
+    async fn remove_passkey(&self, context: WriteContext, user: UserId, passkey: PasskeyId) -> Result<PasskeyRecord> {
+        self.write(move |transaction| transaction.remove_passkey(&context, user, passkey)).await
     }
 
     async fn key_credential(&self, key: KeyId) -> Result<Option<StoredCredential>> {

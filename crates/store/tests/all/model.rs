@@ -9,7 +9,7 @@ use attache_protocol::{
     EventKind, Json, TenantId, Timestamp,
     env::Env,
     rules::run::{RunLimits, WorkerRef},
-    wire::account::{Callers, OnLimit},
+    wire::account::{ApprovalConfirmation, Callers, OnLimit},
 };
 use attache_store::{
     Error, Store, WakeHint, WriteContext,
@@ -50,6 +50,7 @@ impl World {
             callers: Callers::Everyone,
             run_timeout: None,
             on_limit: OnLimit::default(),
+            confirm_approvals: ApprovalConfirmation::default(),
         };
         let agent = store.create_account(context.clone(), account).await.unwrap().id;
         let code = attache_protocol::secret::SecretHash([1; 32]);

@@ -10,7 +10,7 @@ use attache_protocol::{
         run::{RunLimits, RunRefusal, WorkerRef},
     },
     secret::SecretHash,
-    wire::account::{AddedPart, Callers, OnLimit},
+    wire::account::{AddedPart, ApprovalConfirmation, Callers, OnLimit},
 };
 use attache_store::{
     Error, WakeHint,
@@ -44,6 +44,7 @@ impl World {
             callers: Callers::Everyone,
             run_timeout: None,
             on_limit: OnLimit::default(),
+            confirm_approvals: ApprovalConfirmation::default(),
         };
         let agent = self.store.create_account(self.context("key:owner"), account).await.unwrap().id;
         self.set(agent, URL, None).await.unwrap();

@@ -15,7 +15,7 @@ use attache_protocol::{
     },
     secret::SecretHash,
     wire::{
-        account::{Callers, OnLimit},
+        account::{ApprovalConfirmation, Callers, OnLimit},
         channel::{PeerRole, Transport},
         run::{Sandbox, SandboxLimit},
     },
@@ -77,6 +77,7 @@ impl World {
             callers: Callers::Everyone,
             run_timeout: None,
             on_limit: OnLimit::default(),
+            confirm_approvals: ApprovalConfirmation::default(),
         };
         let context = WriteContext::new(tenant, "key:owner", env.now());
         let agent = store.create_account(context, account).await.unwrap().id;

@@ -18,6 +18,7 @@ use attache_store::{
         SessionOpening, StoredCredential,
         channel::OutboxFrame,
         delivery::{AttemptDecision, DeliveryAttempt, DeliveryFilter, DeliveryRecord, RunCallback},
+        passkey::{NewPasskey, PasskeyRecord},
         quota::{DailyUsage, QuotaRecord, QuotaTarget},
         user::{NewUser, SavedView, UserPatch, UserRecord, UserRef},
     },
@@ -430,8 +431,11 @@ async fn a_session_ends_with_its_opener_and_never_outlives_it() {
         let end = world.env.now().plus(Duration::from_secs(20));
         let new = |opener: Option<KeyId>, secret: u8, expires_at| NewKey {
             id: world.env.key_id(),
-            opening: opener
-                .map(|opener| SessionOpening { opener: Some(opener), address: Some("192.0.2.1".to_owned()) }),
+            opening: opener.map(|opener| SessionOpening {
+                opener: Some(opener),
+                address: Some("192.0.2.1".to_owned()),
+                passkey: None,
+            }),
             issuer: None,
             agent: None,
             name: "console".to_owned(),
@@ -566,5 +570,74 @@ async fn words_are_found_in_the_output_of_a_run() {
         assert_eq!(found("nothing", 2).await.unwrap(), OutputMatches::default());
         let unknown = world.store.output_matches(world.tenant, world.env.run_id(), "line", 2).await;
         assert_eq!(unknown, Err(Error::NotFound));
+    }
+}
+
+#[tokio::test]
+async fn a_passkey_is_one_persons_and_ends_with_its_sessions() {
+    for world in World::all().await {
+        let (ada, bob) = (world.user("ada", Role::Owner).await.id, world.user("bob", Role::Owner).await.id);
+        let context = || world.context("key:owner");
+        let new = |user| NewPasskey {
+            id: world.env.passkey_id(),
+            user,
+            name: "phone".to_owned(),
+            credential: vec![1, 0, 255],
+            public_key: vec![2],
+            counter: 5,
+        };
+        let unknown = world.env.user_id();
+        assert_eq!(world.store.add_passkey(context(), new(unknown)).await, Err(Error::NotFound));
+        let passkey = world.store.add_passkey(context(), new(ada)).await.unwrap();
+        assert_eq!(world.store.add_passkey(context(), new(bob)).await, Err(Error::NameTaken));
+        assert_eq!(world.store.passkeys(world.tenant, ada).await, Ok(vec![passkey.clone()]));
+        assert_eq!(world.store.passkeys(world.tenant, bob).await, Ok(Vec::new()));
+        assert_eq!(world.store.passkey(world.tenant, &[1, 0, 255]).await, Ok(passkey.clone()));
+        assert_eq!(world.store.passkey(world.tenant, &[1, 0]).await, Err(Error::NotFound));
+
+        // A counter that goes back, or stays, is that of a copy.
+        let at = world.env.now();
+        let used = async |counter| world.store.use_passkey(world.tenant, passkey.id, counter, at).await;
+        assert_eq!(
+            (used(5).await, used(0).await, used(u32::MAX).await, used(6).await),
+            (Ok(false), Ok(false), Ok(true), Ok(false))
+        );
+        let expected = PasskeyRecord { counter: u32::MAX, last_used_at: Some(at), ..passkey.clone() };
+        assert_eq!(world.store.passkeys(world.tenant, ada).await, Ok(vec![expected.clone()]));
+
+        let session = async |user, secret| {
+            let opening = SessionOpening { passkey: Some(passkey.id), ..SessionOpening::default() };
+            let new = NewKey {
+                id: world.env.key_id(),
+                opening: Some(opening),
+                issuer: None,
+                agent: None,
+                name: "console".to_owned(),
+                role: Role::Owner,
+                user: Some(user),
+                scopes: None,
+                secret: SecretHash([secret; 32]),
+                expires_at: None,
+            };
+            world.store.create_key(context(), new).await
+        };
+        assert_eq!(session(bob, 1).await, Err(Error::NotFound), "it isn't his");
+        let opened = session(ada, 2).await.unwrap();
+        assert_eq!(opened.passkey(), Some(passkey.id));
+        let other = world.key(ada, KeyKind::Session, 3).await;
+        assert_eq!(world.store.remove_passkey(context(), bob, passkey.id).await, Err(Error::NotFound));
+        assert_eq!(world.store.remove_passkey(context(), ada, passkey.id).await, Ok(expected));
+        let revoked = async |key| match world.store.key_credential(key).await {
+            Ok(Some(StoredCredential::Key { revoked, .. })) => revoked,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((revoked(opened.id).await, revoked(other).await), (true, false));
+        assert_eq!(session(ada, 4).await, Err(Error::NotFound), "it is gone");
+
+        // Who is removed has none, and their passkey can be anybody's again.
+        world.store.add_passkey(context(), new(ada)).await.unwrap();
+        world.store.remove_user(context(), UserRef::Id(ada)).await.unwrap();
+        assert_eq!(world.store.passkeys(world.tenant, ada).await, Ok(Vec::new()));
+        world.store.add_passkey(context(), new(bob)).await.unwrap();
     }
 }

@@ -10,7 +10,7 @@ use attache_protocol::{
     env::Env,
     rules::run::{RunLimits, WorkerRef},
     secret::SecretHash,
-    wire::account::{Callers, OnLimit},
+    wire::account::{ApprovalConfirmation, Callers, OnLimit},
 };
 use attache_store::{
     Error, Store, WakeHint, WriteContext,
@@ -65,6 +65,7 @@ impl TwoWriters {
             callers: Callers::Everyone,
             run_timeout: None,
             on_limit: OnLimit::default(),
+            confirm_approvals: ApprovalConfirmation::default(),
         };
         let agent = one.create_account(WriteContext::new(tenant, "system", env.now()), account).await.unwrap().id;
         let runtime = NewRuntime {

@@ -18,6 +18,7 @@ __all__ = [
     "AddedPart",
     "AgentId",
     "AlreadyDecided",
+    "ApprovalConfirmation",
     "ApprovalPolicy",
     "ArtifactId",
     "ArtifactList",
@@ -141,6 +142,7 @@ __all__ = [
     "PairingRequest",
     "PairingRequestResponse",
     "PairingRequestView",
+    "PasskeyId",
     "PeerInfo",
     "PeerRequest",
     "PeerRole",
@@ -223,6 +225,7 @@ AccessMode: TypeAlias = Literal["ro", "rw"]
 AccessReason: TypeAlias = Literal["rule", "own", "default", "no_such_name"]
 AddedPart: TypeAlias = Literal["runtime", "key", "peer", "approval_webhook", "grants"]
 AgentId: TypeAlias = str
+ApprovalConfirmation: TypeAlias = Literal["none", "passkey"]
 ArtifactId: TypeAlias = str
 AwcpErrorCode: TypeAlias = Literal["DECLINED", "DEP_MISSING", "MOUNTPOINT_DENIED", "START_EXPIRED", "AUTH_FAILED", "MOUNT_FAILED", "TASK_FAILED", "CANCELLED", "EXPIRED"]
 CallId: TypeAlias = str
@@ -256,6 +259,7 @@ NotificationTargetId: TypeAlias = str
 OnLimit: TypeAlias = Literal["wait", "fallback", "fail"]
 OnTimeout: TypeAlias = Literal["deny_and_halt", "deny_and_continue", "keep_waiting"]
 OnceReason: TypeAlias = Literal["hidden_input", "private_agent", "plan"]
+PasskeyId: TypeAlias = str
 PeerRole: TypeAlias = Literal["client", "host", "worker", "remote_runtime", "peer_agent", "tool_server"]
 PermissionId: TypeAlias = str
 PermissionMode: TypeAlias = Literal["plan_first", "ask", "accept_edits", "accept_walled"]
@@ -326,9 +330,12 @@ class Account(_AccountRequired, total=False):
     approvals: ApprovalPolicy | None
     archived_at: Timestamp | None
     callers: Callers
+    confirm_approvals: ApprovalConfirmation
+    """What an approval of its requests needs."""
     description: str | None
     ended: list[AddedPart]
-    """What this change ended because the agent is now private. Only in the response to that change."""
+    """What this change ended, because the agent is now private or its approvals need a passkey. Only in the
+    response to that change."""
     instructions: str | None
     on_limit: OnLimit
     """What its runs do at a usage limit of its model account."""
@@ -362,6 +369,9 @@ class AccountRequest(TypedDict, total=False):
     callers: Callers | None
     """Who may put it to work. Only its owner can share a private agent. `owner` ends what others added to the
     agent."""
+    confirm_approvals: ApprovalConfirmation | None
+    """What an approval of its requests needs. Only its owner can change this, in person. With `passkey`, standing
+    approvals end, and nothing is approved in advance. Default: `none`."""
     description: str | None
     instructions: str | None
     name: str | None
@@ -766,7 +776,10 @@ class ConsoleSession(_ConsoleSessionRequired, total=False):
     """When it was signed out or ended."""
     expires_at: Timestamp | None
     opened_by: KeyId | None
-    """The key or session that created the login link, with which it ends. Null: opened with a password."""
+    """The key or session that created the login link, with which it ends. Null: opened with a password or
+    passkey."""
+    passkey_id: PasskeyId | None
+    """The passkey that it was opened with, and ends with."""
     scopes: list[KeyScope] | None
     """Null: everything the role allows."""
     user_id: UserId | None
@@ -1656,6 +1669,8 @@ class PermissionRequest(_PermissionRequestRequired, total=False):
     channel_id: ChannelId | None
     """The channel it came over. Null over HTTP."""
     comment: str | None
+    confirm_approvals: ApprovalConfirmation
+    """What an approval of it needs."""
     cwd: str | None
     decided_at: Timestamp | None
     decided_by: str | None

@@ -28,6 +28,7 @@ fn account(name: &str) -> Account {
         callers: Callers::Everyone,
         run_timeout_ms: None,
         on_limit: attache_protocol::wire::account::OnLimit::default(),
+        confirm_approvals: attache_protocol::wire::account::ApprovalConfirmation::default(),
         runtime: None,
         created_at: Timestamp::from_millis(0),
         archived_at: None,

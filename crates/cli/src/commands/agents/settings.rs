@@ -7,7 +7,7 @@ use attache_protocol::{
     Json,
     rules::{permission::OnTimeout, permission_mode::PermissionMode},
     wire::{
-        account::{Account, AccountRequest, Callers, OnLimit, Skill},
+        account::{Account, AccountRequest, ApprovalConfirmation, Callers, OnLimit, Skill},
         permission::ApprovalPolicy,
     },
 };
@@ -38,6 +38,10 @@ pub(super) struct AgentSettingsArgs {
     /// agent, or fail
     #[arg(long, value_name = "wait|fallback|fail", value_parser = on_limit)]
     on_limit: Option<OnLimit>,
+    /// What approving its requests needs: a person's `passkey`, in the console, or nothing more (`none`). Only its owner can change
+    /// this
+    #[arg(long, value_name = "passkey|none", value_parser = confirm_approvals)]
+    confirm_approvals: Option<ApprovalConfirmation>,
     /// Skill of the agent, as ID or ID=DESCRIPTION; repeatable; replaces the current skills
     #[arg(long = "skill", value_name = "ID[=TEXT]", value_parser = skill)]
     skills: Vec<Skill>,
@@ -112,6 +116,7 @@ impl AgentSettingsArgs {
                 RunTimeoutArg::Own(length) => millis(length),
             }),
             on_limit: self.on_limit,
+            confirm_approvals: self.confirm_approvals,
             skills,
             approvals,
             ..AccountRequest::default()
@@ -153,6 +158,10 @@ fn callers(text: &str) -> Result<Callers, String> {
 
 fn on_limit(text: &str) -> Result<OnLimit, String> {
     OnLimit::from_text(text).ok_or_else(|| "expected one of wait, fallback, fail".to_owned())
+}
+
+fn confirm_approvals(text: &str) -> Result<ApprovalConfirmation, String> {
+    ApprovalConfirmation::from_text(text).ok_or_else(|| "expected one of passkey, none".to_owned())
 }
 
 fn run_timeout(text: &str) -> Result<RunTimeoutArg, String> {

@@ -45,6 +45,7 @@ fn asked(tool: &str, input: &str) -> PermissionRecord {
         on_timeout: OnTimeout::DenyAndHalt,
         state: attache_protocol::rules::permission::PermissionState::Pending,
         used_by: None,
+        confirm_approvals: ApprovalConfirmation::None,
         settled: None,
     }
 }
@@ -99,6 +100,10 @@ fn what_is_not_shown_completely_can_only_be_denied() {
         (
             "undisclosed paths of what isn't a command",
             PermissionRecord { undisclosed: vec!["paths".to_owned()], ..asked("mcp__files__tidy", r#"{"depth":1}"#) },
+        ),
+        (
+            "an agent whose approvals need a passkey",
+            PermissionRecord { confirm_approvals: ApprovalConfirmation::Passkey, ..whole.clone() },
         ),
         ("private", PermissionRecord { private_agent: true, ..whole.clone() }),
         ("a hidden folder name", PermissionRecord { cwd: Some("/a\u{2066}b".to_owned()), ..whole }),

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, DelegationId, KeyId, Timestamp, UserId,
+    AgentId, DelegationId, KeyId, PasskeyId, Timestamp, UserId,
     wire::{
-        account::{Callers, OnLimit},
+        account::{ApprovalConfirmation, Callers, OnLimit},
         key::Role,
     },
 };
@@ -16,7 +16,7 @@ use crate::{
     memory::MemoryStore,
     record::{
         AccountPatch, AgentRef, ArchivedNames, AuditEvent, NewAccount, NewKey, NewPairingCode, NewPairingRequest,
-        NewRuntime, PairingDecision, PairingProof, RuntimeKind, SessionOpening,
+        NewRuntime, PairingDecision, PairingProof, RuntimeKind, SessionOpening, passkey::NewPasskey,
     },
 };
 
@@ -50,6 +50,7 @@ impl StepGenerator {
             callers: self.callers(),
             run_timeout: self.run_timeout(),
             on_limit: OnLimit::default(),
+            confirm_approvals: ApprovalConfirmation::default(),
         };
         StoreStep::CreateAccount(self.context(), new)
     }
@@ -68,6 +69,9 @@ impl StepGenerator {
             callers: self.draw.percent(30).then(|| self.callers()),
             run_timeout: self.draw.percent(30).then(|| self.run_timeout()),
             // Derived from the time: another draw would change every following sequence.
+            confirm_approvals: ApprovalConfirmation::ALL
+                .get(usize::try_from(self.now().millis() % 11).unwrap_or(0))
+                .copied(),
             on_limit: OnLimit::ALL.get(usize::try_from(self.now().millis() % 4).unwrap_or(0)).copied(),
         };
         StoreStep::UpdateAccount(self.context(), self.agent_ref(), patch)
@@ -186,6 +190,7 @@ impl StepGenerator {
         let opening = self.draw.percent(40).then(|| SessionOpening {
             opener: self.draw.percent(60).then(|| self.draw.recent(&self.known.keys)).flatten(),
             address: self.draw.maybe_text(),
+            passkey: None,
         });
         let is_issued = opening.is_none() && self.draw.percent(30);
         let new = NewKey {
@@ -201,6 +206,59 @@ impl StepGenerator {
             expires_at: self.draw.percent(50).then(|| self.now().plus(Duration::from_millis(HOUR))),
         };
         StoreStep::CreateKey(self.context(), new)
+    }
+
+    /// A session that someone opened with a passkey, usually of their own.
+    fn passkey_session(&self) -> StoreStep {
+        let (passkey, owner) = self.some_passkey();
+        let opening = SessionOpening { opener: None, address: self.draw.maybe_text(), passkey: Some(passkey) };
+        let new = NewKey {
+            user: Some(if self.draw.percent(90) { owner } else { self.user() }),
+            scopes: None,
+            id: self.draw.env.key_id(),
+            opening: Some(opening),
+            issuer: None,
+            agent: None,
+            name: self.draw.text(),
+            role: self.draw.one_of(&Role::ALL).unwrap_or(Role::Viewer),
+            secret: self.draw.secret(),
+            expires_at: None,
+        };
+        StoreStep::CreateKey(self.context(), new)
+    }
+
+    pub(super) fn passkey(&self) -> StoreStep {
+        let (passkey, owner) = self.some_passkey();
+        match self.draw.below(100) {
+            0..35 => {
+                let new = NewPasskey {
+                    id: self.draw.env.passkey_id(),
+                    user: self.user(),
+                    name: self.draw.text(),
+                    // Few, so that they meet.
+                    credential: vec![u8::try_from(self.draw.below(12)).unwrap_or_default()],
+                    public_key: self.draw.bytes::<4>().to_vec(),
+                    counter: u32::try_from(self.draw.below(3)).unwrap_or_default(),
+                };
+                StoreStep::AddPasskey(self.context(), new)
+            }
+            35..60 => self.passkey_session(),
+            60..75 => {
+                let counter = u32::try_from(self.draw.below(6)).unwrap_or_default();
+                StoreStep::UsePasskey { tenant: self.tenant(), passkey, counter, at: self.at() }
+            }
+            75..85 => {
+                let user = if self.draw.percent(90) { owner } else { self.user() };
+                StoreStep::RemovePasskey(self.context(), user, passkey)
+            }
+            85..93 => StoreStep::Passkeys(self.tenant(), self.user()),
+            _ => StoreStep::Passkey(self.tenant(), vec![u8::try_from(self.draw.below(12)).unwrap_or_default()]),
+        }
+    }
+
+    fn some_passkey(&self) -> (PasskeyId, UserId) {
+        let known = self.draw.recent(&self.known.passkeys).filter(|_| self.draw.percent(95));
+        known.unwrap_or_else(|| (self.draw.env.passkey_id(), self.user()))
     }
 
     pub(super) fn record_event(&self) -> StoreStep {

@@ -179,10 +179,16 @@ fn meaning(generator: &StepGenerator, step: &StoreStep, answer: &StepResult) -> 
 }
 
 /// Answers that sequences must produce, besides success of every step.
-const ANSWERS: [&str; 155] = [
+const ANSWERS: [&str; 161] = [
     "Acknowledge NotFound",
     "AddArtifact NotFound",
     "AddInput Ended",
+    "AddPasskey NameTaken",
+    "AddPasskey NotFound",
+    "Passkey NotFound",
+    "Passkeys NotFound",
+    "RemovePasskey NotFound",
+    "UsePasskey NotFound",
     "AddInput KeyReused",
     "AddInput NotAsked",
     "AddInput NotFound",
@@ -338,7 +344,7 @@ const ANSWERS: [&str; 155] = [
 ];
 
 /// What must happen often, in this many sequences.
-const OFTEN: [(&str, u64); 88] = [
+const OFTEN: [(&str, u64); 91] = [
     ("Claim Ok", 400),
     ("Progress Ok", 300),
     ("Finish Ok", 250),
@@ -413,6 +419,9 @@ const OFTEN: [(&str, u64); 88] = [
     ("RemoveNotificationTarget Ok", 10),
     ("AddNotifications Ok", 60),
     ("a notification is due", 10),
+    ("AddPasskey Ok", 40),
+    ("UsePasskey Ok", 20),
+    ("RemovePasskey Ok", 8),
     ("tasks on several pages", 20),
     ("a task that waits", 5),
     ("a task that was rejected", 3),

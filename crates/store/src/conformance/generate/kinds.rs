@@ -73,6 +73,7 @@ pub(super) enum Kind {
     ReadDeliveries,
     Node,
     SharedValue,
+    Passkey,
     SetPush,
     /// As many as a run may have, plus one.
     FillPushes,
@@ -188,9 +189,10 @@ pub(super) const CHANNELS: [(u64, Kind); 44] = [
 ];
 
 /// The same for a sequence about people, spending and deliveries.
-pub(super) const PEOPLE: [(u64, Kind); 40] = [
+pub(super) const PEOPLE: [(u64, Kind); 41] = [
     (8, Kind::Node),
     (8, Kind::SharedValue),
+    (14, Kind::Passkey),
     (6, Kind::Crash),
     (2, Kind::CreateAccount),
     (3, Kind::UpdateAccount),

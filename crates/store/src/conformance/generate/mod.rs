@@ -189,6 +189,7 @@ impl StepGenerator {
             Kind::Resend => self.resend(model).await,
             Kind::Node => self.node(model).await,
             Kind::SharedValue => self.shared_value(),
+            Kind::Passkey => self.passkey(),
             Kind::ReadDeliveries => self.read_deliveries(model).await,
             Kind::SetPush => self.set_push(model).await,
             Kind::FillPushes => self.fill_pushes(),
@@ -238,7 +239,9 @@ impl StepGenerator {
             Kind::RevokeGrant if self.known.grants.is_empty() => Kind::RequestPermission,
             Kind::AnswerTool | Kind::WithdrawAsk if self.known.asks.is_empty() => Kind::Ask,
             Kind::PushEvents if self.known.follows.is_empty() => Kind::CreateRun,
-            Kind::UpdateUser | Kind::RemoveUser | Kind::ReadPeople if self.known.users.is_empty() => Kind::CreateUser,
+            Kind::UpdateUser | Kind::RemoveUser | Kind::ReadPeople | Kind::Passkey if self.known.users.is_empty() => {
+                Kind::CreateUser
+            }
             Kind::PeerCard | Kind::ReadPeers if self.known.outsiders.is_empty() => Kind::SetPeer,
             Kind::CancelDelegation | Kind::ReadDelegations if self.known.delegations.is_empty() => {
                 Kind::PublishDelegation
