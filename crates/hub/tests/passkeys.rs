@@ -344,7 +344,7 @@ async fn a_confirmation_covers_what_was_shown_and_nothing_else(engine: Engine) {
     assert_eq!(code(owner.decide(world, &first, &options.challenge).await), Code::PasskeyRefused);
     let wrong: [&dyn Fn(&mut FakeAuthenticator); 3] =
         [&|fake| fake.flags = 0x01, &|fake| fake.origin = "https://evil.hub.example".to_owned(), &|fake| {
-            fake.host = "example".to_owned()
+            fake.host = "example".to_owned();
         }];
     for change in wrong {
         let options = owner.confirmation(world, &first, approval(DecisionScope::Once)).await.unwrap();

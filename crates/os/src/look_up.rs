@@ -172,6 +172,7 @@ pub(crate) fn is_absent(error: &io::Error) -> bool {
 }
 
 #[cfg(all(test, target_os = "linux", not(attache_portable)))]
+#[allow(clippy::unwrap_used, reason = "helpers of tests are not tests to the lint")]
 pub(crate) mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 

@@ -10,7 +10,6 @@ use attache_protocol::{
     },
 };
 use clap::Subcommand;
-use serde::Serialize;
 
 use super::page::{self, Listing, PageArgs};
 use crate::{

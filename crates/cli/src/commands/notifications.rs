@@ -2,7 +2,7 @@
 
 use attache_client::HubClient;
 use attache_protocol::{
-    NotificationTargetId, Secret,
+    Secret,
     error::exit,
     wire::notification::{
         CreateNotificationTarget, NotificationAddress, NotificationChoices, NotificationDetail, NotificationLanguage,
@@ -10,7 +10,6 @@ use attache_protocol::{
     },
 };
 use clap::{Subcommand, ValueEnum};
-use serde::Serialize;
 
 use super::page::Listing;
 use crate::{

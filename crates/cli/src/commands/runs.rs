@@ -17,7 +17,7 @@ use attache_protocol::{
     },
 };
 use clap::{Subcommand, ValueEnum};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::{
     ask,

@@ -182,9 +182,10 @@ impl UserStoreLayer for ReservedStore {
     fn admit(&self, call: UserCall) -> Result<()> {
         use UserCall as C;
         match call {
-            C::create_user | C::save_view => self.check(),
+            C::create_user | C::save_view | C::add_passkey => self.check(),
             // A new password, another role, a removal, and what the log says of them.
             C::update_user | C::remove_user | C::remove_view | C::record_event | C::set_access_rules => Ok(()),
+            C::use_passkey | C::remove_passkey | C::passkey | C::passkeys => Ok(()),
             C::user | C::users | C::saved_views | C::key_credential | C::access_rules => Ok(()),
         }
     }

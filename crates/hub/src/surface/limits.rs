@@ -330,7 +330,7 @@ impl EdgeContext {
                 caller = caller.enters(request.uri().path(), connection_slot.id());
                 match caller {
                     RequestCaller::Entrance(connection, network) => {
-                        self.hub.attempts().entering(connection, network)?
+                        self.hub.attempts().entering(connection, network)?;
                     }
                     _ => self.hub.attempts().anonymous(peer.ip())?,
                 }

@@ -57,7 +57,7 @@ pub(super) fn render(spec: &ServiceSpec, logs: &Path) -> String {
     match spec.confinement() {
         // launchd has no sandbox of its own; files are private.
         ServiceConfinement::Server | ServiceConfinement::UnprivilegedServer => {
-            entries.push(("Umask", V::Number(0o077)))
+            entries.push(("Umask", V::Number(0o077)));
         }
         ServiceConfinement::AgentStarter => {}
     }

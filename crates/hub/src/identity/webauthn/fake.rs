@@ -1,5 +1,7 @@
 //! An authenticator and the browser before it, for tests. It uses nothing of what it tests.
 
+#![allow(clippy::disallowed_methods, reason = "tests build and compare JSON as values")]
+
 use aws_lc_rs::{
     digest::{SHA256, digest},
     rand::SystemRandom,

@@ -1,5 +1,7 @@
 //! Every check of passkeys, and every malformed input.
 
+#![allow(clippy::disallowed_methods, reason = "tests build and compare JSON as values")]
+
 use serde_json::Value;
 
 use super::{
@@ -68,7 +70,7 @@ fn nothing_made_elsewhere_otherwise_or_unverified_counts() {
     assert_eq!(verify(&signed, &party(), &other, &fake.cose()), Err(PasskeyFlaw::Challenge));
     let swapped = NewCredential { client_data: signed.client_data.clone(), ..made.clone() };
     assert_eq!(register(&swapped, &party(), CHALLENGE), Err(PasskeyFlaw::Ceremony));
-    let swapped = PasskeyAssertion { client_data: made.client_data.clone(), ..signed.clone() };
+    let swapped = PasskeyAssertion { client_data: made.client_data, ..signed.clone() };
     assert_eq!(verify(&swapped, &party(), CHALLENGE, &fake.cose()), Err(PasskeyFlaw::Ceremony));
     let framed = br#"{"type":"webauthn.get","challenge":"BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc","origin":"https://hub.example:8443","crossOrigin":true}"#;
     let framed = PasskeyAssertion { client_data: framed.to_vec(), ..signed };
