@@ -835,7 +835,7 @@ export interface GrantList {
 }
 
 export interface HeartbeatRequest {
-  agent_id?: AgentId | null;
+  agent_id?: string | null;
   /** The A2A extensions the device supports. If absent, the previous list stays. */
   extensions?: Array<DeclaredExtension> | null;
   /** The sessions that the agent's host keeps for its working folder, newest first. Kept in memory, for the agent's
@@ -1383,6 +1383,8 @@ export interface Quota {
 }
 
 export interface QuotaList {
+  /** Always null: a hub has few of them. */
+  next_cursor?: string | null;
   quotas: Array<Quota>;
 }
 

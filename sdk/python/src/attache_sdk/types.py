@@ -1218,7 +1218,7 @@ class GrantList(_GrantListRequired, total=False):
 
 
 class HeartbeatRequest(TypedDict, total=False):
-    agent_id: AgentId | None
+    agent_id: str | None
     extensions: list[DeclaredExtension] | None
     """The A2A extensions the device supports. If absent, the previous list stays."""
     host_sessions: list[HostSession]
@@ -1778,8 +1778,13 @@ class Quota(_QuotaRequired, total=False):
     user_name: str | None
 
 
-class QuotaList(TypedDict):
+class _QuotaListRequired(TypedDict):
     quotas: list[Quota]
+
+
+class QuotaList(_QuotaListRequired, total=False):
+    next_cursor: str | None
+    """Always null: a hub has few of them."""
 
 
 class RegisterAgent(TypedDict, total=False):
