@@ -31,6 +31,7 @@ fn agents_are_added_shown_and_removed() {
             "a2a",
             "approvals",
             "owner_id",
+            "settings_by_owner",
             "callers",
             "run_timeout_ms",
             "on_limit",

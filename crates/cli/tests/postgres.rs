@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use attache_store::conformance::postgres_server::TestPostgresServer;
 
-use crate::harness::{TestHome, until};
+use crate::harness::{TestHome, process::signal, until};
 
 #[test]
 fn a_hub_on_postgres_survives_being_killed() {
@@ -181,8 +181,11 @@ fn one_hub_serves_a_database_and_a_standby_takes_over() {
 
     server.crash();
     until("the standby to notice", || standby.stderr().contains("can't be reached").then_some(()));
+    // Whichever of them asks first would serve.
+    signal(standby.id(), "STOP");
     server.restart();
     until("the hub to go on", || (hub.call("GET", "/readyz", None).status == 200).then_some(()));
+    signal(standby.id(), "CONT");
     assert_eq!(standby.try_wait(), None, "it waits for a server that is away");
     hub.process.kill();
     let address = until("the standby to serve", || {
