@@ -342,7 +342,8 @@ async fn questions_of_private_agents_are_their_owners() {
 async fn more_options_create_a_grant_that_is_listed_and_revoked() {
     let world = ConsoleWorld::new().await;
     let (device, run) = working(&world, "builder").await;
-    let visitor = world.signed_in(Role::Operator).await;
+    // In a run of theirs, only what they allow themselves answers later.
+    let visitor = world.owner_signed_in().await;
     let asked = device.ask(run, asking("Run", r#"{"command":"one"}"#)).await;
     let path = format!("/approvals/{}", asked.permission_request_id);
     // A pattern needs a scope.
