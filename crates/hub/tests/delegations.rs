@@ -159,7 +159,7 @@ async fn a_delegation_to_a_private_agent_stays_hidden_whoever_has_its_name_later
     is_hidden().await;
     ann.patch(&format!("{accounts}/builder"), json!({"name": "elsewhere"})).await.expect(200);
     is_hidden().await;
-    bob.post(accounts, json!({"name": "builder"})).await.expect(201);
+    world.owner.post(accounts, json!({"name": "builder", "owner": "bob"})).await.expect(201);
     is_hidden().await;
     // Published again, it is still the first agent's.
     hub(&world, &ann).publish_delegation(plain, &projection(DelegationStatus::Completed)).await.unwrap();
