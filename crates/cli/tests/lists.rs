@@ -45,7 +45,8 @@ fn agents_are_added_shown_and_removed() {
     assert!(ran.stderr.contains("already exists"), "{}", ran.stderr);
     let table = home.attache(&["agents"]).succeeds().stdout;
     assert!(table.starts_with("NAME     STATUS   DEVICE      LAST SEEN  ID"), "{table}");
-    home.attache(&["agents", "remove", "builder"]).succeeds();
+    let removed = home.attache(&["agents", "remove", "builder", "--json"]).succeeds().json();
+    assert_eq!(removed, json!({"archived": "builder"}));
     home.attache(&["agents", "show", "nobody"]).exits(3);
 }
 

@@ -104,7 +104,8 @@ fn people_their_keys_and_their_tokens_are_managed() {
     let bearer = format!("Bearer {}", token.trim());
     let ask = || http::send("GET", &format!("{}/api/v1/agent-accounts", hub.url), &[("authorization", &bearer)], b"");
     assert_eq!(ask().unwrap().status, 200);
-    home.attache(&["users", "remove", "ada"]).succeeds();
+    let removed = home.attache(&["users", "remove", "ada", "--json"]).succeeds().json();
+    assert_eq!(removed, json!({"removed": "ada"}));
     assert_eq!(ask().unwrap().status, 401);
     home.attache(&["agents", "--key-file", file]).exits(4);
     let last = home.attache(&["users", "remove", "owner"]).exits(1);

@@ -65,6 +65,11 @@ async fn whole_life(world: World) {
 
     let heartbeat = json!({"agent_id": device.agent, "running": [run], "unknown": 1});
     let beat = device.client.post("/api/v1/agent-runtimes/runtime/heartbeat", heartbeat).await.expect(200);
+    let named = |agent: &str| {
+        device.client.post("/api/v1/agent-runtimes/runtime/heartbeat", json!({"agent_id": agent, "running": [run]}))
+    };
+    named("builder").await.expect(200);
+    assert_eq!(named("nobody").await.refusal(), (404, "not_found".to_owned()));
     assert_eq!((&beat["status"], &beat["cancelled"]), (&json!("online"), &json!([])));
 
     let path = format!("/api/v1/task-runs/{run}");
